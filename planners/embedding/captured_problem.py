@@ -1,18 +1,23 @@
 """Builds the planning problem of a captured file, for the captured machines or for others."""
 
-import copy
 from dataclasses import replace
 from typing import Any
 
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, PlannerErrorType
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    Perf,
+    PlannerError,
+    PlannerErrorType,
+    Storage,
+)
 
-from harness.contract import CAPTURED, Topology, UsageError
+from harness.contract import CAPTURED, Topology, UsageError, one_line
 from planners.embedding.capture.file import CapturedProblem, read_problem
-from planners.embedding.capture.mirrors import device_runs, set_storage, storage_of_ranks
-from planners.embedding.capture.modules import BAGS, model_of
-from planners.embedding.capture.planner import LivePlanner
+from planners.embedding.capture.mirrors import device_runs, storage_of_ranks
+from planners.embedding.capture.modules import model_of
+from planners.embedding.capture.options import CapturedOptions
 from planners.embedding.coefficients import read_coefficients
 from planners.embedding.problem import EmbeddingProblem, torchrec_topology
 from planners.embedding.remedies.changes import changed
@@ -29,10 +34,94 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
     cannot be planned with the installed torchrec or on these machines.
     """
     captured = read_problem(path)
-    problem = _with_options(_problem(captured, path), captured, path)
+    problem = _problem(captured, path)
+    if captured.options is not None:
+        problem = replace(problem, options=_replayed_options(problem, captured, path))
     if machines.name == CAPTURED:
         return problem
-    return _on_other_machines(problem, captured, machines, path)
+    obstacle = captured.reservation.obstacle and (
+        f"its storage reservation {captured.reservation.obstacle}"
+    )
+    if problem.options is not None and problem.options.fed:
+        obstacle = "its estimates are not those of the installed torchrec"
+    if obstacle:
+        raise UsageError(
+            f"{path} can only be planned for the machines that it was captured on: {obstacle}."
+        )
+    return changed(
+        problem,
+        topology=torchrec_topology(machines),
+        memory="captured, moved",
+        reservation=captured.reservation.make,
+        options=None,
+        coefficients=read_coefficients(machines.coefficients),
+    )
+
+
+def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
+    """Return the problem for the captured machines, whose options torchrec enumerates."""
+    try:
+        module = model_of(captured.modules)
+    except ValueError as error:
+        raise UsageError(f"{path} is damaged: {error}.") from None
+    constraints = {name: constraint.make() for name, constraint in captured.constraints.items()}
+    otherwise = ParameterConstraints()
+    tables, paths = [], []
+    for collection in captured.modules:
+        for table in collection.tables:
+            constraint = constraints.get(table.name, otherwise)
+            # Tables of other device groups belong to a planner for another kind of device.
+            if constraint.device_group in (None, "", captured.topology.compute_device):
+                factors = tuple(map(float, constraint.pooling_factors))
+                lookup = lookup_of(collection.is_pooled, collection.is_weighted)
+                tables.append(
+                    Table(table.name, table.rows, table.dim, factors, table.dtype, lookup)
+                )
+                paths.append(collection.path)
+    kernels = (
+        {kernel.value for kernel in EmbeddingComputeKernel}
+        if captured.options is None
+        else {option.compute_kernel for option in captured.options}
+    )
+    left = storage_of_ranks(captured.reservation.left or captured.topology.devices)
+    return EmbeddingProblem(
+        tables=tuple(tables),
+        paths=tuple(paths),
+        topology=captured.topology.make(),
+        module=module,
+        constraints=constraints,
+        sharders=[sharder.make() for sharder in captured.sharders],
+        usable_hbm=tuple(storage.hbm for storage in left),
+        usable_ddr=tuple(storage.ddr for storage in left),
+        memory="captured",
+        assigned="",
+        batch_size=captured.batch_size,
+        kernels=frozenset(kernels),
+        reservation=lambda: _ReplayedReservation(captured),
+        live=captured,
+    )
+
+
+def _replayed_options(
+    problem: EmbeddingProblem, captured: CapturedProblem, path: str
+) -> CapturedOptions:
+    """Return the captured options, compared with those that the installed torchrec enumerates."""
+    try:
+        enumerated = problem.enumerator(DistinctShardEnumerator).enumerate(
+            problem.module, problem.sharders
+        )
+    except Exception as error:  # torchrec raises errors of many types, AssertionError too
+        raise UsageError(
+            f"{path} cannot be planned again, as torchrec refuses it: {one_line(error)[:300]}"
+        ) from None
+    options = CapturedOptions(
+        [(captured.fqn(option.module, option.table), option) for option in captured.options or ()],
+        [(Storage(*row[:3]), Perf(*row[3:])) for row in captured.estimates],
+    )
+    try:
+        return options.compared(enumerated)
+    except UsageError as error:
+        raise UsageError(f"{path} cannot be planned again: {error}") from None
 
 
 class _ReplayedReservation(FixedPercentageStorageReservation):
@@ -56,98 +145,5 @@ class _ReplayedReservation(FixedPercentageStorageReservation):
             return reservation.make().reserve(topology, batch_size, *model, **more)
         if reservation.refused is not None:
             raise PlannerError(reservation.refused, PlannerErrorType.INSUFFICIENT_STORAGE)
-        reserved = copy.deepcopy(topology)
-        if reservation.left is not None:
-            set_storage(reserved, reservation.left)
-        self._last_reserved_topology = reserved
-        return reserved
-
-
-def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
-    try:
-        module = model_of(captured.modules)
-    except ValueError as error:
-        raise UsageError(f"{path} is damaged: {error}.") from None
-    constraints = {name: constraint.make() for name, constraint in captured.constraints.items()}
-    # Tables of other device groups belong to a planner for another kind of device.
-    here = (None, "", captured.topology.compute_device)
-    otherwise = ParameterConstraints()
-    placed = [
-        (collection, table, constraints.get(table.name, otherwise).pooling_factors)
-        for collection in captured.modules
-        for table in collection.tables
-        if constraints.get(table.name, otherwise).device_group in here
-    ]
-    kernels = (
-        {kernel.value for kernel in EmbeddingComputeKernel}
-        if captured.options is None
-        else {option.compute_kernel for option in captured.options}
-    )
-    reservation, planner, found = captured.reservation, captured.planner, captured.found
-    left = storage_of_ranks(reservation.left or captured.topology.devices)
-    return EmbeddingProblem(
-        tables=tuple(
-            Table(
-                *(table.name, table.rows, table.dim, tuple(map(float, factors)), table.dtype),
-                lookup=lookup_of(collection.kind == BAGS, collection.is_weighted),
-            )
-            for collection, table, factors in placed
-        ),
-        paths=tuple(collection.path for collection, *_ in placed),
-        topology=captured.topology.make(),
-        module=module,
-        constraints=constraints,
-        sharders=[sharder.make() for sharder in captured.sharders],
-        usable_hbm=tuple(storage.hbm for storage in left),
-        usable_ddr=tuple(storage.ddr for storage in left),
-        memory="captured",
-        assigned="",
-        batch_size=captured.batch_size,
-        kernels=frozenset(kernels),
-        reservation=lambda: _ReplayedReservation(captured),
-        live=LivePlanner(planner, found.decision if found else "not known"),
-    )
-
-
-def _with_options(
-    problem: EmbeddingProblem, captured: CapturedProblem, path: str
-) -> EmbeddingProblem:
-    """Return the problem with the captured options, or unchanged if the file has none."""
-    options = captured.replayed_options()
-    if options is None:
-        return problem
-    try:
-        enumerated = problem.enumerator(DistinctShardEnumerator).enumerate(
-            problem.module, problem.sharders
-        )
-    except Exception as error:  # torchrec raises errors of many types, AssertionError too
-        raise UsageError(
-            f"{path} cannot be planned again, as torchrec refuses it: {type(error).__name__}: "
-            f"{' '.join(str(error).split())[:300].rstrip('.')}."
-        ) from None
-    try:
-        return replace(problem, options=options.compared(enumerated))
-    except UsageError as error:
-        raise UsageError(f"{path} cannot be planned again: {error}") from None
-
-
-def _on_other_machines(
-    problem: EmbeddingProblem, captured: CapturedProblem, machines: Topology, path: str
-) -> EmbeddingProblem:
-    obstacle = ""
-    if problem.options is not None and problem.options.fed:
-        obstacle = "its estimates are not those of the installed torchrec"
-    elif captured.reservation.obstacle:
-        obstacle = f"its storage reservation {captured.reservation.obstacle}"
-    if obstacle:
-        raise UsageError(
-            f"{path} can only be planned for the machines that it was captured on: {obstacle}."
-        )
-    return changed(
-        problem,
-        topology=torchrec_topology(machines),
-        memory="captured, moved",
-        reservation=captured.reservation.make,
-        options=None,
-        coefficients=read_coefficients(machines.coefficients),
-    )
+        self._last_reserved_topology = captured.topology.make(reservation.left)
+        return self._last_reserved_topology

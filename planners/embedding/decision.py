@@ -11,11 +11,7 @@ from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import PlannerError, ShardingOption
 
 from harness.contract import InfeasibleDecision, Prepared
-from planners.embedding.plan_files.checks import (
-    check_memory,
-    check_names,
-    check_tiling,
-)
+from planners.embedding.plan_files.checks import check_plan
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.tables.torchrec_objects import plan_fingerprint, weights_digest
@@ -55,33 +51,25 @@ def prepare(
             debug=False,
             **{name: component() for name, component in components.items()},
         )
+        # TorchRec logs, for each data-parallel table, that it has no sharding spec.
+        logging.root.addFilter(_is_no_missing_spec)
         try:
-            with _sharding_specs_unlogged():
-                made.plan(problem.module, problem.sharders)
+            made.plan(problem.module, problem.sharders)
         except PlannerError as error:
             reason = str(error).strip().partition("\n")[0].strip(" .")
             counts = f"{made._num_plans} of {made._num_proposals} proposals could be placed"
-            if verdict := getattr(made, "verdict", ""):
-                counts += f"; {verdict}"
-            raise InfeasibleDecision(f"{reason} ({counts})") from error
+            verdict = getattr(made, "verdict", "")  # of our own planner
+            reasons = "; ".join(filter(None, (counts, verdict)))
+            raise InfeasibleDecision(f"{reason} ({reasons})") from error
+        finally:
+            logging.root.removeFilter(_is_no_missing_spec)
         return Plan(tuple(made._best_plan or ()), getattr(made, "bound_ms", 0.0))
 
     return Prepared(run=plan)
 
 
-@contextmanager
-def _sharding_specs_unlogged() -> Iterator[None]:
-    """Drop torchrec's message, one for each replicated table, that it has no sharding spec."""
-
-    def is_worth_logging(record: logging.LogRecord) -> bool:
-        return not str(record.msg).startswith("Sharding spec not found for")
-
-    root = logging.getLogger()
-    root.addFilter(is_worth_logging)
-    try:
-        yield
-    finally:
-        root.removeFilter(is_worth_logging)
+def _is_no_missing_spec(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("Sharding spec not found for")
 
 
 @contextmanager
@@ -106,19 +94,15 @@ def fingerprint(plan: Plan) -> str:
 def validate(problem: EmbeddingProblem, plan: Plan) -> None:
     """Raise InfeasibleDecision unless the plan is valid.
 
-    A plan must place each table once and completely, with an allowed kernel, on existing ranks with
-    enough memory. Planning must leave the model's weights unchanged.
+    A plan must place each table once and completely, with an allowed kernel, on ranks that its
+    sharding type allows, with enough memory. Planning must leave the model's weights unchanged.
     """
     if problem.weights_digest and weights_digest(problem.module) != problem.weights_digest:
         raise InfeasibleDecision("Planning has changed the model's weights.")
-    tables = dict(zip(problem.fqns, problem.tables, strict=True))
-    check_names([option.fqn for option in plan.options], tables)
     for option in plan.options:
         if option.compute_kernel not in problem.kernels:
             raise InfeasibleDecision(
                 f"Table {option.name} uses kernel '{option.compute_kernel}', which is not allowed."
             )
-        table = tables[option.fqn]
-        check_tiling(option, (table.rows, table.dim), problem.topology.world_size)
-    shards = [shard for option in plan.options for shard in option.shards]
-    check_memory(shards, problem.usable_hbm, problem.usable_ddr)
+    ranks = problem.topology.world_size, problem.topology.intra_group_size
+    check_plan(plan.options, problem.fqns, *ranks, problem.usable_hbm, problem.usable_ddr)

@@ -1,7 +1,6 @@
 """The inventory of a workload: its tables, with rows, dimensions, pooling and bytes."""
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec, is_captured_file
 from planners.embedding.tables.files import Table
@@ -19,11 +18,6 @@ _COLUMNS = (
     Column("bytes", kind="bytes", scale="log"),
     Column("sample_bytes", unit="bytes looked up a sample", kind="bytes", is_shown=False),
 )
-
-_ATTRIBUTES = attrgetter(
-    *(column.name.replace("pooling_factor", "pooling_text") for column in _COLUMNS)
-)
-
 _UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 
 
@@ -31,20 +25,18 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
     """Return a workload's inventory; raises UsageError if it needs a topology but gets none."""
     made_up = assigned(workload.name)
     notes = (f"Assigned here, not published: {made_up}",) if made_up else ()
-    return inventory_of(_tables(workload, topology), f"Tables of {workload}", notes)
-
-
-def _tables(workload: WorkloadSpec, topology: Topology | None) -> Sequence[Table]:
     if not is_captured_file(workload.name) and sizes_of(workload).memory is None:
-        return sized_tables(workload, 0)
-    if topology is None:
+        tables = sized_tables(workload, usable_hbm=0)
+    elif topology is None:
         raise UsageError(
             f"The inventory of workload '{workload}' depends on the machines; "
             "name these with --topology and --gpus."
         )
-    from planners.embedding.implementation import build
+    else:
+        from planners.embedding.implementation import build
 
-    return build(workload, topology).tables
+        tables = build(workload, topology).tables
+    return inventory_of(tables, f"Tables of {workload}", notes)
 
 
 def inventory_of(tables: Sequence[Table], title: str, notes: tuple[str, ...] = ()) -> Inventory:
@@ -57,15 +49,9 @@ def inventory_of(tables: Sequence[Table], title: str, notes: tuple[str, ...] = (
         f"a sample looks up {sum(table.indices for table in tables):,.4g} rows, "
         f"{_in_bytes(sum(table.sample_bytes for table in tables))}"
     )
-    return Inventory(
-        title=title,
-        part="table",
-        columns=_COLUMNS,
-        rows=tuple(map(_ATTRIBUTES, tables)),
-        summary=summary,
-        sort="bytes",
-        notes=notes,
-    )
+    fields = [column.name.replace("pooling_factor", "pooling_text") for column in _COLUMNS]
+    cells = tuple(tuple(getattr(table, field) for field in fields) for table in tables)
+    return Inventory(title, "table", _COLUMNS, cells, summary, sort="bytes", notes=notes)
 
 
 def _in_bytes(value: float) -> str:

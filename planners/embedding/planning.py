@@ -10,7 +10,7 @@ import msgspec
 
 from harness.contract import Moving, Planning, RankTable, UsageError
 from planners.embedding.best_plan.near.search import NearSearch
-from planners.embedding.capture.recording import plain
+from planners.embedding.capture.file import plain
 from planners.embedding.decision import Plan
 from planners.embedding.plan_files.document import PlanDocument
 from planners.embedding.plan_files.table import PlanTable

@@ -13,8 +13,8 @@ from torchrec.distributed.planner.types import ShardEstimator, StorageReservatio
 from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Topology, WorkloadSpec
+from planners.embedding.capture.file import CapturedProblem
 from planners.embedding.capture.options import CapturedOptions
-from planners.embedding.capture.planner import LivePlanner
 from planners.embedding.coefficients import (
     BACKWARD,
     DEVICE_BW,
@@ -72,7 +72,7 @@ class EmbeddingProblem:
     kernels: frozenset[str] = frozenset(KERNELS)
     reservation: Callable[[], StorageReservation] | None = None
     options: CapturedOptions | None = None  # only for a captured problem, as `live`
-    live: LivePlanner | None = None
+    live: CapturedProblem | None = None
     coefficients: Mapping[str, float] = field(default_factory=dict)  # of calibrated machines
     search_seconds: float | None = None  # for variants that have a time limit
     moving: MoveBudget | None = None  # for variants that can limit the bytes moved

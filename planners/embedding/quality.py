@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.best_plan.near.bound import near_bound, with_previous
+from planners.embedding.best_plan.linear import near_bound, with_previous
 from planners.embedding.best_plan.proofs import ladder
 from planners.embedding.decision import Plan
 from planners.embedding.problem import EmbeddingProblem

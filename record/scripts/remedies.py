@@ -10,6 +10,7 @@ import random
 import sys
 import time
 from collections import defaultdict
+from dataclasses import replace
 from statistics import median, median_high
 
 from common import be_quiet, print_table, timed
@@ -20,7 +21,6 @@ from planners.embedding.best_plan.search import best_plan
 from planners.embedding.problem import EmbeddingProblem, build
 from planners.embedding.quality import arrays
 from planners.embedding.remedies.remedies import remedies
-from planners.embedding.workloads.mixture import shape
 
 SECONDS = 18.0
 COLUMNS = ("remedy", "problems", "gap of at most 2 %", "median gap", "largest gap")
@@ -30,7 +30,10 @@ def problem_without_plan(seed: int) -> tuple[str, EmbeddingProblem]:
     """Return the workload's name and the problem."""
     draw = random.Random(f"remedies/{seed}")
     hbm, ddr = draw.uniform(0.2, 0.9), draw.choice([0.02, 0.1, 0.3])
-    machines = shape(seed, find_topology("dgx_a100_80gb", 32))
+    size = random.Random(f"shape/{seed}")
+    ranks, of_host = size.choice([4, 8, 16, 32]), size.choice([4, 8])
+    machines = find_topology("dgx_a100_80gb", 32)
+    machines = replace(machines, gpus=ranks, gpus_per_host=min(of_host, ranks))
     for _ in range(6):
         workload = f"mixture[seed={seed},hbm={hbm:.4f},ddr={ddr:.4f}]"
         problem = build(WorkloadSpec.parse(workload), machines)

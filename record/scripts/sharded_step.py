@@ -28,7 +28,7 @@ from harness.topologies.lookup import find_topology
 from planners.embedding.decision import Plan, fingerprint, torchrec_quiet
 from planners.embedding.estimates.workbench import with_kernels
 from planners.embedding.memory.candidates import rank_jobs
-from planners.embedding.memory.rank_model import RankJob, seconds_of_step
+from planners.embedding.memory.rank import RankJob, seconds_of_step
 from planners.embedding.problem import EmbeddingProblem
 from reports.core.formatting import figure, interval
 

@@ -32,7 +32,7 @@ def test_options_ask_the_same_and_files_hold_it(shardbench, tmp_path):
     assert re.search(r"^\| table \| rows x dim \|", text, re.MULTILINE)
 
 
-def test_a_single_table_is_explained(shardbench):
+def test_a_single_table_is_explained_and_what_does_not_exist_refused(shardbench):
     """`--table` shows the options of that table alone."""
     code, out, _ = shardbench("explain", CELL, "--table", "table_3")
     assert code == 0
@@ -42,3 +42,6 @@ def test_a_single_table_is_explained(shardbench):
     code, _, err = shardbench("explain", CELL, "--table", "table_9")
     assert code == 2
     assert "Unknown table 'table_9'" in err
+    code, _, err = shardbench("explain", CELL, "--rank", "4")
+    assert code == 2
+    assert "There is no rank 4; ranks are from 0 to 3." in err

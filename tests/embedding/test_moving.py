@@ -64,7 +64,7 @@ def before(sharding_type="table_wise", *shards, kernel="fused", rows=ROWS):
     """Return a previous plan of table `a`; a shard is (box, rank), by default all on rank 1."""
     shards = shards or (((0, 0, rows, DIM), 1),)
     boxes, ranks = zip(*shards, strict=True)
-    table = PlannedTable(sharding_type, kernel, boxes, ranks, (rows, DIM), 4)
+    table = PlannedTable(sharding_type, kernel, boxes, ranks, 4)
     return PlanTable({"a": table})
 
 
@@ -317,10 +317,11 @@ def test_shards_that_are_not_created_move_the_same_bytes(seed, lost, grown, data
     for option in options[:: data.draw(st.integers(1, 5))]:
         sizes, offsets = unmade_shards(option).layout.cut()
         boxes = [(r, c, r + h, c + w) for (r, c), (h, w) in zip(offsets, sizes, strict=True)]
-        size = option.tensor.shape[0] + grown, option.tensor.shape[1]
+        rows = option.tensor.shape[0]
+        boxes = [(r, c, end + grown * (end == rows), right) for r, c, end, right in boxes]
         ranks = tuple(range(lost, lost + len(boxes)))
         kind = option.sharding_type, option.compute_kernel
-        tables[option.fqn] = PlannedTable(*kind, tuple(boxes), ranks, size, 4)
+        tables[option.fqn] = PlannedTable(*kind, tuple(boxes), ranks, 4)
     plan = PlanTable(tables)
     before = plan.moves(options, 8)
     assert all(unmade_shards(option) is not None for option in options)

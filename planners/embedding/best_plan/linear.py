@@ -1,10 +1,14 @@
-"""The linear programme: lower bounds from fractions of options, with limits only in sum.
+"""The linear programme: lower bounds from fractions of options, with limits in sum over ranks.
 
 In a plan with rating z, each shard costs at most z, and so does the sum of the shards on each rank.
 So z is impossible if the cheapest choice of options with such shards, within the summed memory of
 all devices, costs more than z times the number of ranks. The set of options that z allows changes
 only at the costs of their largest shards, so only these values are tried (threshold method for
 bottleneck problems).
+
+A plan that moves at most a budget of bytes from a previous plan also leaves most shards on their
+previous rank (their home). There they must fit in memory and cost at most z. A rank with room for
+all of them limits nothing, so only the others, the crowded ranks, have limits of their own.
 """
 
 import math
@@ -12,34 +16,64 @@ import os
 import threading
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import highspy
 import numpy as np
+from scipy.sparse import block_array, coo_array, csr_array, eye_array, hstack
 
-from planners.embedding.best_plan.candidates import Bools, Candidates
+from planners.embedding.best_plan.candidates import Bools, Candidates, all_candidates, candidates
+from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Deadline
-from planners.embedding.search.space import Floats, Ints
+from planners.embedding.search.space import (
+    Devices,
+    Floats,
+    Ints,
+    Placement,
+    SearchSpace,
+)
 
 _UNIT = 2.0**-53  # relative error of one rounding, at most
-
-# Relative rounding error of the price of memory, at most: a few roundings per table, because sums
-# over tables are exact. It matters if options differ by only a few bytes, because prices are high.
-_ROUNDING = 16 * _UNIT
+_OTHER_ROUNDINGS = 16  # of a term or a sum at dual prices; most sums over tables are exact
 
 
-def linear_bound(candidates: Candidates, deadline: Deadline | None = None) -> tuple[float, Ints]:
+def linear_bound(options: Candidates, deadline: Deadline | None = None) -> tuple[float, Ints]:
     """Return a bound in milliseconds, and the option of each table in the relaxed plan, shape (T,).
 
-    It is the Lagrangian bound at the solver's dual prices of memory. This bound is valid for any
-    prices and is summed exactly over the tables, so tolerances and rounding cannot make it wrong.
-    It is lower if the deadline stops the solver. It is infinite, and the options are -1, if it is
-    proven that no plan exists.
+    The bound is infinite, and the options are -1, if it is proven that no plan exists.
     """
-    if len(candidates.without_options):
-        return math.inf, np.full(candidates.space.tables, -1)
-    programme, until = LinearProgramme(candidates), deadline or Deadline()
-    return least_possible(candidates.largest, lambda limit: programme.solve(limit, until))
+    if len(options.without_options):
+        return math.inf, np.full(options.space.tables, -1)
+    programme, until = LinearProgramme(options), deadline or Deadline()
+    return least_possible(options.largest, lambda limit: programme.solve(limit, until))
+
+
+def near_bound(
+    options: Candidates,
+    moves: Moves,
+    budget: float,
+    at_least: float,
+    deadline: Deadline | None = None,
+) -> float:
+    """Return a lower bound on the milliseconds of plans that move at most `budget` bytes.
+
+    `at_least` is a known bound, returned if it is higher, or if no plan is within the budget.
+    """
+    if not math.isfinite(at_least + budget) or not moves.weight.any():
+        return at_least
+    programme = LinearProgramme(options, _rows_of_moves(options, moves, budget, at_least))
+    until = deadline or Deadline()
+    least, _ = least_possible(
+        options.largest, lambda limit: programme.solve(limit, until), at_least
+    )
+    return max(at_least, least) if math.isfinite(least) else at_least
+
+
+def with_previous(space: SearchSpace, devices: Devices, moves: Moves) -> Candidates:
+    """Return the candidates and the previous plan's options that fit, even if dominated."""
+    fitting, wanted = all_candidates(space, devices), candidates(space, devices).options
+    wanted = np.union1d(wanted, moves.options_at_home(space))
+    return fitting.only(np.isin(fitting.options, wanted))
 
 
 def least_possible(
@@ -73,45 +107,37 @@ def least_possible(
     return max(cost, float(steps[high])), options
 
 
-def least_perf(candidates: Candidates) -> Floats:
+def least_perf(options: Candidates) -> Floats:
     """Return the least milliseconds that each candidate adds to the sum over all ranks, (C,).
 
     This is `option_perf`, lowered by the largest rounding error: a rating, rounded at each shard,
     can be slightly below the exact sum, and `option_perf` can be slightly above it.
     """
-    counts = np.diff(candidates.space.first_shard)[candidates.options]
-    most_on_a_rank = np.maximum.reduceat(counts, candidates.first[:-1]).sum()
+    counts = np.diff(options.space.first_shard)[options.options]
+    most_on_a_rank = np.maximum.reduceat(counts, options.first[:-1]).sum()
     rounded = (counts + most_on_a_rank + 8) * _UNIT
-    return np.asarray(candidates.space.option_perf[candidates.options] * (1 - rounded))
+    return np.asarray(options.space.option_perf[options.options] * (1 - rounded))
 
 
 class Solver(highspy.Highs):
-    """A solver that prints nothing, and that a fork of the process waits for."""
+    """A solver that prints nothing; it must solve only while `solving` is locked."""
 
     def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
         """Enable callbacks, as highspy's `__init__` does; since 1.16 that would print a banner."""
         self.setOptionValue("output_flag", False)
         super().enableCallbacks()
 
-    def run(self) -> Any:
-        """Solve the programme, and return a status."""
-        with solving:
-            return super().run()
-
-    def getDualRay(self) -> Any:  # noqa: N802 - highspy's name
-        """Return a status, whether there is a dual ray, and the ray; this may solve again."""
-        with solving:
-            return super().getDualRay()
-
-
-def run_solver(highs: Solver, deadline: Deadline) -> None:
-    """Run the solver until it finishes or the deadline passes."""
-    # HiGHS's time limit applies to the sum of all its runs.
-    highs.setOptionValue("time_limit", highs.getRunTime() + max(deadline.left, 0.0))
-    highs.run()
-
 
 solving = threading.Lock()
+
+
+def is_solved(highs: Solver, deadline: Deadline) -> bool:
+    """Run a solver until the deadline, and return whether its solution is optimal."""
+    with solving:
+        # HiGHS's time limit applies to the sum of all its runs.
+        highs.setOptionValue("time_limit", highs.getRunTime() + max(deadline.left, 0.0))
+        highs.run()
+    return bool(highs.getModelStatus() == highspy.HighsModelStatus.kOptimal)
 
 
 def _stop_workers() -> None:
@@ -128,34 +154,64 @@ os.register_at_fork(
 )
 
 
-class LinearProgramme:
-    """Fractions of options per table, within the memory of all devices.
+class _Rows(NamedTuple):
+    """L limits, with what C candidates and H shards at home add to them, as parts of the limits."""
 
-    HiGHS starts each solve from the basis of the previous one.
+    unit: float  # milliseconds of the numbers below
+    limits: Floats  # shape (L,)
+    is_time: Floats  # 1 for times, whose limit is the slowest rank, else 0, shape (L,)
+    needs: Any  # a sparse array of shape (C, L)
+    owner: Any  # 1 at the candidate of each shard at home, a sparse array of shape (H, C)
+    stays: Any  # what a shard adds if it stays at home, a sparse array of shape (H, L)
+    leaves: Any  # what it adds if it moves, a sparse array of shape (H, L)
+
+
+class LinearProgramme:
+    """Minimises the slowest rank over fractions of options, and of their shards at home.
+
+    Each solve starts from the basis of the one before. All bounds are Lagrangian bounds at the
+    solver's dual prices of the limits. They hold for any prices and are rounded down, so neither
+    the solver's tolerances nor a deadline can make them wrong; they may only be lower.
     """
 
-    def __init__(self, candidates: Candidates) -> None:
-        self._candidates = candidates
-        self._ranks = int(candidates.usable.sum())
-        self._least_perf = least_perf(candidates)
-        capacity = candidates.devices.storage.sum(axis=0)
-        used = candidates.space.option_storage[candidates.options]
-        kinds = [kind for kind in range(3) if used[:, kind].sum() > 0]
-        # As parts of the capacity, so that all numbers are of one size.
-        self._storage = used[:, kinds] / np.maximum(capacity[kinds], 1)
-        self._kinds = len(kinds)
+    def __init__(self, options: Candidates, rows: _Rows | None = None) -> None:
+        self._candidates, self._first = options, options.first[:-1]
+        self._rows = rows = rows or _rows_in_sum(options)
+        terms = np.diff(rows.needs.indptr) + rows.owner.T @ np.diff(rows.stays.indptr)
+        self._rounding = (_OTHER_ROUNDINGS + terms.max(initial=0)) * _UNIT
         self._highs = Solver()
-        for _ in kinds:
-            self._highs.addRow(-highspy.kHighsInf, 1.0, 0, [], [])
-        for _ in range(candidates.space.tables):
-            self._highs.addRow(1.0, 1.0, 0, [], [])
-        rows = np.arange(self._kinds + 1, dtype=np.int32)
-        perf = candidates.space.option_perf[candidates.options].tolist()
-        table = candidates.space.table[candidates.options]
-        for column, storage in enumerate(self._storage):
-            rows[-1] = self._kinds + table[column]
-            values = np.append(storage, 1.0)
-            self._highs.addCol(perf[column], 0.0, 1.0, len(rows), rows, values)
+        # Rows: one per table; the limits; each shard at home has at most its option's fraction.
+        # Columns: the slowest rank; candidates, with all shards moved; shards at home.
+        count, at_home = rows.needs.shape[0], rows.owner.shape[0]
+        table = options.space.table[options.options]
+        indicator = coo_array((np.ones(count), (table, np.arange(count))))
+        matrix = block_array(
+            [
+                [None, indicator, None],
+                [
+                    -rows.is_time[:, None],
+                    (rows.needs + rows.owner.T @ rows.leaves).T,
+                    (rows.stays - rows.leaves).T,
+                ],
+                [None, -rows.owner, eye_array(at_home)],
+            ]
+        ).tocsc()
+        tables, infinity = options.space.tables, highspy.kHighsInf
+        upper = np.concatenate([np.ones(tables), rows.limits, np.zeros(at_home)])
+        lower = np.where(np.arange(len(upper)) < tables, 1.0, -infinity)
+        self._highs.addRows(len(upper), lower, upper, 0, np.zeros(len(upper), np.int32), [], [])
+        size = matrix.shape[1]
+        is_slowest = np.arange(size) == 0
+        self._highs.addCols(
+            size,
+            is_slowest.astype(np.float64),
+            np.zeros(size),
+            np.where(is_slowest, infinity, 1.0),
+            matrix.nnz,
+            matrix.indptr[:-1].astype(np.int32),
+            matrix.indices.astype(np.int32),
+            matrix.data,
+        )
 
     def solve(self, limit: float, deadline: Deadline, fill: float = 1.0) -> tuple[float, Ints]:
         """Return a lower bound in milliseconds, and each table's option with the largest fraction.
@@ -165,20 +221,20 @@ class LinearProgramme:
         proven that no solution exists. Without a solution, the options are -1.
         """
         allowed = self._candidates.largest <= limit
-        for kind in range(self._kinds):
-            self._highs.changeRowBounds(kind, -highspy.kHighsInf, fill)
-        self._solve(allowed, deadline)
-        first = self._candidates.first
-        none = np.full(len(first) - 1, -1)
-        if not np.logical_or.reduceat(allowed, first[:-1]).all():
+        none = np.full(len(self._first), -1)
+        if not np.logical_or.reduceat(allowed, self._first).all():
             return math.inf, none
-        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        solution = self._solution(allowed, deadline, fill)
+        if solution is None:
             return (math.inf if self._lacks_memory(allowed) else 0.0), none
-        solution = self._highs.getSolution()
-        prices = self._prices()
-        parts = np.where(allowed, np.array(solution.col_value), -1.0)
-        chosen = [start + int(np.argmax(parts[start:end])) for start, end in pairwise(first)]
-        return self._priced(allowed, prices) / self._ranks, self._candidates.options[chosen]
+        _, bound = self._priced(allowed, self._scaled(solution.row_dual))
+        parts = np.array(solution.col_value)[1 : 1 + len(allowed)]
+        parts = np.where(allowed, parts, -1.0)
+        chosen = [
+            start + int(np.argmax(parts[start:end]))
+            for start, end in pairwise(self._candidates.first)
+        ]
+        return max(bound, 0.0) * self._rows.unit, self._candidates.options[chosen]
 
     def affordable(self, limit: float, allowed: Bools, deadline: Deadline) -> Bools | None:
         """Return a mask of allowed options that a plan that rates <= `limit` can use; None if none.
@@ -186,46 +242,126 @@ class LinearProgramme:
         Reduced-cost fixing: a plan with an option costs at least the Lagrangian bound plus the
         option's reduced cost.
         """
-        self._solve(allowed, deadline)
-        if self._highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        solution = self._solution(allowed, deadline)
+        if solution is None:
             return None if self._lacks_memory(allowed) else allowed
-        prices = self._prices()
-        spare = limit * (1 + 1e-12) * self._ranks - self._priced(allowed, prices)
+        prices = self._scaled(solution.row_dual)
+        costs, bound = self._priced(allowed, prices)
+        spare = limit / self._rows.unit * (1 + 1e-12) - bound
         if spare < 0:
             return None
-        priced = np.where(allowed, self._least_perf + self._storage @ prices, np.inf)
-        first = self._candidates.first
-        least = np.repeat(np.minimum.reduceat(priced, first[:-1]), np.diff(first))
-        slack = 1e-9 * (np.abs(least) + prices.sum())
-        return np.asarray(allowed & (priced - least <= spare + slack))
+        least = np.minimum.reduceat(costs, self._first)
+        least = np.repeat(least, np.diff(self._candidates.first))
+        slack = 1e-9 * (np.abs(least) + self._rows.limits @ prices)
+        return np.asarray(allowed & (costs - least <= spare + slack))
 
-    def _solve(self, allowed: Bools, deadline: Deadline) -> None:
-        columns = np.arange(len(allowed), dtype=np.int32)
-        upper = allowed.astype(np.float64)
-        self._highs.changeColsBounds(len(columns), columns, np.zeros(len(upper)), upper)
-        run_solver(self._highs, deadline)
-
-    def _prices(self) -> Floats:
-        """Return the solver's dual price of each kind of memory, raised to 0 if negative."""
-        duals = np.array(self._highs.getSolution().row_dual[: self._kinds])
-        return np.asarray(np.maximum(-duals, 0.0))
+    def _solution(self, allowed: Bools, deadline: Deadline, fill: float = 1.0) -> Any | None:
+        """Solve with the allowed options and part of the memory; None if no optimum is known."""
+        highs, count = self._highs, len(allowed)
+        columns = np.arange(1, 1 + count, dtype=np.int32)
+        highs.changeColsBounds(count, columns, np.zeros(count), allowed.astype(np.float64))
+        for row, whole in enumerate(self._rows.limits.tolist(), self._candidates.space.tables):
+            highs.changeRowBounds(row, -highspy.kHighsInf, fill * whole)
+        return highs.getSolution() if is_solved(highs, deadline) else None
 
     def _lacks_memory(self, allowed: Bools) -> bool:
-        """Whether the solver's dual ray proves that the options need more memory than exists.
+        """Whether the solver's dual ray proves that the options exceed the limits other than time.
 
         By Farkas' lemma they do if, at the ray's prices, the cheapest options cost more than all
-        memory. This checks it again, with a margin, because the solver's answer has tolerances.
+        limits. This checks it again, because the solver's answer has tolerances.
         """
-        _, known, ray = self._highs.getDualRay()
+        with solving:
+            _, known, ray = self._highs.getDualRay()
         if not known:
             return False
-        prices = np.maximum(-np.array(ray[: self._kinds]), 0.0)
-        priced = np.where(allowed, self._storage @ prices, np.inf)
-        least = np.minimum.reduceat(priced, self._candidates.first[:-1]).sum()
-        return bool(least > prices.sum() * (1 + 1e-9))
+        prices = np.where(self._rows.is_time > 0, 0.0, self._prices(ray))
+        return self._priced(allowed, prices)[1] > 0.0
 
-    def _priced(self, allowed: Bools, prices: Floats) -> float:
-        """Return the Lagrangian bound on the sum over all ranks; valid for any prices >= 0."""
-        priced = np.where(allowed, self._least_perf + self._storage @ prices, np.inf)
-        least = math.fsum(np.minimum.reduceat(priced, self._candidates.first[:-1]))
-        return least * (1 - _ROUNDING) - math.fsum(prices) * (1 + _ROUNDING)
+    def _prices(self, duals: Any) -> Floats:
+        """Return the prices of the limits from the duals of all rows, raised to 0 if negative."""
+        tables = self._candidates.space.tables
+        prices: Floats = -np.array(duals)[tables : tables + len(self._rows.limits)]
+        return np.maximum(prices, 0.0)
+
+    def _scaled(self, duals: Any) -> Floats:
+        """Return prices at which the slowest rank's milliseconds cost no more than themselves."""
+        prices = self._prices(duals)
+        slowest = float(self._rows.is_time @ prices)
+        return prices / (slowest * (1 + 4 * self._rounding)) if slowest > 0 else 0.0 * prices
+
+    def _priced(self, allowed: Bools, prices: Floats) -> tuple[Floats, float]:
+        """Return the options' costs, infinite if not allowed, and the bound; for prices >= 0.
+
+        The bound is the cost of the cheapest option of each table, minus that of all limits.
+        """
+        rows = self._rows
+        at_home = np.minimum(rows.stays @ prices, rows.leaves @ prices)
+        costs = np.where(allowed, rows.needs @ prices + rows.owner.T @ at_home, np.inf)
+        least = math.fsum(np.minimum.reduceat(costs, self._first))
+        spent = math.fsum(rows.limits * prices)
+        return costs, least * (1 - self._rounding) - spent * (1 + self._rounding)
+
+
+def _rows_in_sum(options: Candidates) -> _Rows:
+    """Return the limits of time and of each kind of memory, in sum over all ranks."""
+    space, capacity = options.space, options.devices.storage.sum(axis=0)
+    used = space.option_storage[options.options]
+    kinds = np.flatnonzero(used.any(axis=0))
+    perf = least_perf(options) / options.usable.sum()
+    # As parts of the least mean time and of the capacity, so that all numbers are of one size.
+    unit = math.fsum(np.minimum.reduceat(perf, options.first[:-1])) or 1.0
+    needs = csr_array(np.column_stack([perf / unit, used[:, kinds] / capacity[kinds]]))
+    is_time = np.append(1.0, np.zeros(len(kinds)))
+    of_shards = csr_array((0, len(is_time)))
+    owner = csr_array((0, len(perf)))
+    return _Rows(unit, 1.0 - is_time, is_time, needs, owner, of_shards, of_shards)
+
+
+def _rows_of_moves(options: Candidates, moves: Moves, budget: float, at_least: float) -> _Rows:
+    """Return the limits in sum, of moved bytes, and of each crowded rank's time and memory."""
+    space, storage, in_sum = options.space, options.devices.storage, _rows_in_sum(options)
+    count, sums = in_sum.needs.shape
+    kinds = np.flatnonzero(space.option_storage[options.options].any(axis=0))
+    whole = max(float(moves.weight.max()), 1.0)
+    # 1. The candidates' shards at home; shard i of a uniform option is always on rank i.
+    candidate = np.full(len(space.options), -1)
+    candidate[options.options] = np.arange(count)
+    known = candidate[moves.options_at_home(space)] >= 0
+    shards, option = moves.at_home[known], moves.options_at_home(space)[known]
+    uniform = space.placement[option] == Placement.UNIFORM
+    rank = np.where(uniform, shards - space.first_shard[option], moves.home[shards])
+    where = np.arange(len(shards)), candidate[option]
+    owner = csr_array((np.ones(len(shards)), where), shape=(len(shards), count))
+    # 2. The time and memory of their ranks that they use if they stay, and the crowded ranks.
+    capacity = np.maximum(storage[:, kinds], 1)
+    parts = space.storage[space.estimate[shards]][:, kinds] / capacity[rank]
+    used = np.column_stack([space.total[space.estimate[shards]] / in_sum.unit, parts])
+    room = np.column_stack(
+        [np.full(len(storage), at_least / in_sum.unit), storage[:, kinds] / capacity]
+    )
+    width = room.shape[1]
+    column = rank[:, None] * width + np.arange(width)
+    ends = np.arange(len(shards) + 1) * width
+    stays = csr_array((used.ravel(), column.ravel(), ends), shape=(len(shards), room.size))
+    crowded = (stays.sum(axis=0).reshape(room.shape) > room).any(axis=1)
+    stays = stays[:, np.repeat(crowded, width)]
+    is_time = np.tile(np.arange(width) == 0, crowded.sum())
+    of_ranks = np.where(is_time, 0.0, room[crowded].ravel())
+    # 3. Shards of uniform options stay on crowded ranks; others stay or leave, and then move.
+    free = crowded[rank] & ~uniform
+    moved = moves.least_moved(space)[options.options] / whole
+    leaving = moves.weight[shards[free]] / whole
+    return _Rows(
+        unit=in_sum.unit,
+        limits=np.concatenate([in_sum.limits, [budget / whole], of_ranks]),
+        is_time=np.concatenate([in_sum.is_time, [0.0], is_time]),
+        needs=hstack(
+            [in_sum.needs, csr_array(moved[:, None]), owner[uniform].T @ stays[uniform]], "csr"
+        ),
+        owner=owner[free],
+        stays=hstack([csr_array((len(leaving), sums + 1)), stays[free]], "csr"),
+        leaves=csr_array(
+            (leaving, (np.arange(len(leaving)), np.full(len(leaving), sums))),
+            shape=(len(leaving), sums + 1 + len(is_time)),
+        ),
+    )

@@ -8,9 +8,7 @@ Every plan is a solution of the rounded model, so the model's bound holds for al
 
 import logging
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,7 +32,7 @@ WORK = 2.0
 _SHARE_OF_LIMIT = 0.2  # the part of a time limit that may be deterministic time
 
 _BITS = 40  # times and bytes have at most this many bits, for a proof to 1e-9 without overflow
-_MOST_COLUMNS = 50_000  # larger models hardly get beyond the linear programme in time
+_MOST_PLACES = 50_000  # larger models hardly get beyond the linear programme in time
 
 
 def is_installed() -> bool:
@@ -46,17 +44,14 @@ def is_installed() -> bool:
     return True
 
 
-def columns(candidates: Candidates) -> int:
-    """Return the number of places of all parts of all candidates."""
-    parts, devices = parts_of(candidates.space, candidates.devices), candidates.devices
-    some = [devices.ranks, devices.hosts, 1]
-    whole = np.concatenate([[0], np.cumsum(np.array(some)[parts.unit])])
-    return int((whole[parts.first[1:]] - whole[parts.first[:-1]])[candidates.options].sum())
-
-
 def worth_packing(candidates: Candidates) -> bool:
-    """Whether a problem is small enough for CP-SAT to raise the bound."""
-    return columns(candidates) <= _MOST_COLUMNS
+    """Whether the parts of all candidates have so few places that CP-SAT can raise the bound."""
+    parts, devices = parts_of(candidates.space, candidates.devices), candidates.devices
+    of_unit = np.array([devices.ranks, devices.hosts, 1])  # by RANK, HOST and ALL
+    before = np.concatenate([[0], np.cumsum(of_unit[parts.unit])])
+    options = candidates.options
+    places_of = before[parts.first[options + 1]] - before[parts.first[options]]
+    return int(places_of.sum()) <= _MOST_PLACES
 
 
 def packed(
@@ -75,6 +70,7 @@ def packed(
     """
     from ortools.sat.python import cp_model
 
+    # 1. Solve the model, from the known plan on.
     model = _Model(candidates, at_least, at_most)
     if known is not None:
         model.hint(*known)
@@ -93,11 +89,14 @@ def packed(
         status = solver.solve(model.model)
     if status == cp_model.INFEASIBLE and known is None:
         return at_most, None
+    # 2. Rate its plan, which may exceed the memory because bytes are rounded down.
     plan, rating = None, at_most
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         plan = model.plan(solver.value)
-        rating = _rating(candidates, *plan)
+        load = load_of(candidates.space, *plan, candidates.devices.ranks)
+        rating = load.rating if (load.used <= candidates.devices.storage).all() else math.inf
     better = plan if rating < at_most else None
+    # 3. A bound above a plan is an error of the solver.
     proven = model.milliseconds(solver.response_proto.inner_objective_lower_bound)
     if status == cp_model.INFEASIBLE or proven > min(rating, at_most) * (1 + 1e-9):
         logger.warning("A proof of CP-SAT contradicts a plan, and is not used.")
@@ -105,15 +104,7 @@ def packed(
     return max(at_least, proven), better
 
 
-def _rating(candidates: Candidates, options: Ints, ranks: Ints) -> float:
-    """Return a plan's rating in ms; infinite if the plan does not fit in exact bytes."""
-    load = load_of(candidates.space, options, ranks, candidates.devices.ranks)
-    fits = (load.used <= candidates.devices.storage).all()
-    return load.rating if fits else math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class _Lot:
+class _Lot(NamedTuple):
     """Equal parts of an option, and how many of them are in each place."""
 
     first: Ints  # the index of each part's first shard among the option's shards, (parts,)
@@ -125,125 +116,108 @@ class _Model:
     """The model of all plans of `candidates` that rate at most `at_most`."""
 
     def __init__(self, candidates: Candidates, at_least: float, at_most: float) -> None:
-        from ortools.sat.python import cp_model
+        from ortools.sat.python.cp_model import CpModel, LinearExpr
 
-        self._candidates = candidates
-        space, devices = candidates.space, candidates.devices
-        self._parts = parts_of(space, devices)
+        self._candidates, space = candidates, candidates.space
+        self._devices, self._parts = candidates.devices, parts_of(space, candidates.devices)
         most = min(at_most, candidates.any_rating)
         self._unit = _unit(most)
         self._total = np.floor(space.total / self._unit).astype(np.int64)
         figures = np.column_stack([space.total, space.storage])
-        self._number = np.unique(figures, axis=0, return_inverse=True)[1].ravel()
-        self.model = cp_model.CpModel()
-        self._lots: dict[int, list[_Lot]] = {}
+        self._distinct = np.unique(figures, axis=0, return_inverse=True)[1].ravel()
+        self.model = model = CpModel()
+        # 1. Each table takes one option, whose parts are in their places.
         self._taken: dict[int, IntVar] = {}
+        self._lots: dict[int, list[_Lot]] = {}
         self._hosts: dict[int, list[IntVar]] = {}  # of options whose parts are on one host
         # The variables that put shards on each rank, and the estimates of these shards.
-        self._on_rank: list[list[IntVar]] = [[] for _ in range(devices.ranks)]
-        self._shards: list[list[int]] = [[] for _ in range(devices.ranks)]
-        for option in candidates.options.tolist():
-            self._add_option(option)
-        for own in np.split(candidates.options, candidates.first[1:-1]):
-            self.model.add_exactly_one([self._taken[option] for option in own.tolist()])
-        self._slowest = self.model.new_int_var(
-            int(at_least / self._unit), int(most / self._unit) + 1, ""
-        )
-        self._limit_ranks()
+        self._on_rank: list[list[IntVar]] = [[] for _ in range(self._devices.ranks)]
+        self._shards: list[list[int]] = [[] for _ in range(self._devices.ranks)]
+        for options in np.split(candidates.options, candidates.first[1:-1]):
+            for option in options.tolist():
+                self._add_option(option)
+            model.add_exactly_one([self._taken[option] for option in options.tolist()])
+        # 2. Each rank's time is at most the slowest one's, and its bytes fit in its memory.
+        least, highest = int(at_least / self._unit), int(most / self._unit) + 1
+        self._slowest = model.new_int_var(least, highest, "")
+        rows = zip(self._on_rank, self._shards, self._devices.storage.tolist(), strict=True)
+        for variables, shards, capacity in rows:
+            spent = LinearExpr.weighted_sum(variables, self._total[shards].tolist())
+            model.add(spent <= self._slowest)
+            for used, whole in zip(space.storage[shards].T, capacity, strict=True):
+                if used.any():
+                    unit = max(int(_unit(whole)), 1)
+                    weights = (used // unit).tolist()
+                    model.add(LinearExpr.weighted_sum(variables, weights) <= whole // unit)
         if self._total.any():
-            self.model.minimize(self._slowest)
+            model.minimize(self._slowest)
 
     def _add_option(self, option: int) -> None:
         """Add the variables of an option: whether it is taken, and where its parts are."""
-        parts, devices, model = self._parts, self._candidates.devices, self.model
+        model, devices, parts = self.model, self._devices, self._parts
         taken = self._taken[option] = model.new_bool_var("")
-        lots = self._lots.setdefault(option, [])
-        hosts = []
+        groups = [taken]  # the variables that take all parts: in any places, or those of a host
         if parts.together[option]:
-            hosts = self._hosts[option] = [model.new_bool_var("") for _ in range(devices.hosts)]
-            model.add(sum(hosts) == taken)
+            groups = self._hosts[option] = [model.new_bool_var("") for _ in range(devices.hosts)]
+            model.add(sum(groups) == taken)
+        self._lots[option] = []
         for run in rounds(parts, devices, option):
-            unit, of_run = parts.unit[run[0]], []
-            for same in self._equal(run):
-                lot = self._lot(option, same)
-                of_run.append(lot)
-                count = len(same)
-                if hosts:
-                    host_of = lot.places[:, 0] // devices.host_ranks
-                    for host, on in enumerate(hosts):
-                        here = [lot.counts[at] for at in np.flatnonzero(host_of == host).tolist()]
-                        model.add(sum(here) == count * on)
-                else:
-                    model.add(sum(lot.counts) == count * taken)
-            if unit == HOST and len(of_run) > 1:
-                of_host: dict[int, list[IntVar]] = {}
-                for lot in of_run:
-                    for place, variable in zip(lot.places[:, 0].tolist(), lot.counts, strict=True):
-                        of_host.setdefault(place, []).append(variable)
-                for variables in of_host.values():
-                    model.add_at_most_one(variables)
-            lots += of_run
+            lots = [self._lot(option, same) for same in self._equal(run)]
+            self._lots[option] += lots
+            for lot in lots:
+                size = devices.host_ranks if parts.together[option] else len(lot.places)
+                for number, group in enumerate(groups):
+                    here = lot.counts[number * size : (number + 1) * size]
+                    model.add(sum(here) == len(lot.first) * group)
+            if parts.unit[run[0]] == HOST:
+                for of_host in zip(*(lot.counts for lot in lots), strict=True):
+                    model.add_at_most_one(of_host)
 
-    def _equal(self, run: range) -> Iterator[list[int]]:
-        """Yield the parts of a run in sets of equal ones."""
-        sets: dict[bytes, list[int]] = {}
+    def _equal(self, run: range) -> list[list[int]]:
+        """Return the parts of a run in lists of equal ones."""
+        lists: dict[bytes, list[int]] = {}
         for part in run:
-            start = self._parts.shard[part]
-            shards = self._candidates.space.estimate[start : start + self._parts.size[part]]
-            sets.setdefault(self._number[shards].tobytes(), []).append(part)
-        yield from sets.values()
+            estimates = self._estimates(part)
+            lists.setdefault(self._distinct[estimates].tobytes(), []).append(part)
+        return [*lists.values()]
+
+    def _estimates(self, part: int) -> Ints:
+        start = self._parts.shard[part]
+        return self._candidates.space.estimate[start : start + self._parts.size[part]]
 
     def _lot(self, option: int, same: list[int]) -> _Lot:
-        """Return equal parts with a variable for each place where they fit."""
-        space, devices, parts = self._candidates.space, self._candidates.devices, self._parts
-        start, length = int(parts.shard[same[0]]), int(parts.size[same[0]])
-        estimates = space.estimate[start : start + length]
-        where = places(parts, devices, same[0])
-        where = where[(space.storage[estimates] <= devices.storage[where]).all(axis=(1, 2))]
+        """Return equal parts with a variable for each place, which is 0 where they do not fit."""
+        space, parts, estimates = self._candidates.space, self._parts, self._estimates(same[0])
+        where = places(parts, self._devices, same[0])
         most = len(same) if parts.unit[same[0]] == RANK else 1
-        counts = [self.model.new_int_var(0, most, "") for _ in where]
-        for ranks, variable in zip(where.tolist(), counts, strict=True):
-            for rank, estimate in zip(ranks, estimates.tolist(), strict=True):
-                self._on_rank[rank].append(variable)
+        room = self._devices.storage[where]
+        fits = np.all(space.storage[estimates] <= room, axis=(1, 2))
+        if parts.together[option]:
+            fits &= where[:, 0] < self._devices.hosts * self._devices.host_ranks
+        counts = [self.model.new_int_var(0, most * fit, "") for fit in fits.tolist()]
+        for place in np.flatnonzero(fits).tolist():
+            for rank, estimate in zip(where[place].tolist(), estimates.tolist(), strict=True):
+                self._on_rank[rank].append(counts[place])
                 self._shards[rank].append(estimate)
         return _Lot(parts.shard[same] - space.first_shard[option], where, counts)
 
-    def _limit_ranks(self) -> None:
-        """Limit each rank's time by that of the slowest one, and its bytes by its memory."""
-        from ortools.sat.python.cp_model import LinearExpr
-
-        storage = self._candidates.space.storage
-        for rank, capacity in enumerate(self._candidates.devices.storage.tolist()):
-            variables, shards = self._on_rank[rank], self._shards[rank]
-            if not variables:
-                continue
-            spent = LinearExpr.weighted_sum(variables, self._total[shards].tolist())
-            self.model.add(spent <= self._slowest)
-            for kind, whole in enumerate(capacity):
-                if storage[shards, kind].sum() > 0:
-                    unit = max(int(_unit(whole)), 1)
-                    weights = (storage[shards, kind] // unit).tolist()
-                    used = LinearExpr.weighted_sum(variables, weights)
-                    self.model.add(used <= whole // unit)
-
     def hint(self, options: Ints, ranks: Ints) -> None:
         """Suggest a plan to the solver: the values of all variables."""
-        space = self._candidates.space
+        space, hint = self._candidates.space, self.model.add_hint
         ends = np.cumsum(np.diff(space.first_shard)[options])
         plan = dict(zip(options.tolist(), np.split(ranks, ends[:-1]), strict=True))
-        spent = np.zeros(self._candidates.devices.ranks, np.int64)
         for option, taken in self._taken.items():
-            on = plan.get(option, np.empty(0, np.int64))
-            np.add.at(spent, on, self._total[space.estimates_of(option)[: len(on)]])
-            self.model.add_hint(taken, option in plan)
-            for host, chosen in enumerate(self._hosts.get(option, [])):
-                here = on[:1] // self._candidates.devices.host_ranks == host
-                self.model.add_hint(chosen, bool(here.any()))
+            on = plan.get(option)
+            hint(taken, on is not None)
+            for host, group in enumerate(self._hosts.get(option, [])):
+                hint(group, on is not None and on[0] // self._devices.host_ranks == host)
             for lot in self._lots[option]:
-                of_parts = on[lot.first] if len(on) else on
-                for place, variable in zip(lot.places[:, 0], lot.counts, strict=True):
-                    self.model.add_hint(variable, int((of_parts == place).sum()))
-        self.model.add_hint(self._slowest, int(spent.max()))
+                of_parts = ranks[:0] if on is None else on[lot.first]
+                times = (of_parts[:, None] == lot.places[:, 0]).sum(axis=0).tolist()
+                for variable, count in zip(lot.counts, times, strict=True):
+                    hint(variable, count)
+        estimates = np.concatenate([space.estimates_of(option) for option in options.tolist()])
+        hint(self._slowest, int(np.bincount(ranks, self._total[estimates]).max()))
 
     def milliseconds(self, units: int) -> float:
         """Return the milliseconds of a bound, rounded down as a rating is at every addition."""
@@ -258,8 +232,7 @@ class _Model:
         for option in options:
             ranks = np.empty(first[option + 1] - first[option], np.int64)
             for lot in self._lots[option]:
-                times = [value(count) for count in lot.counts]
-                of_parts = np.repeat(lot.places, times, axis=0)
+                of_parts = np.repeat(lot.places, [value(count) for count in lot.counts], axis=0)
                 ranks[lot.first[:, None] + np.arange(of_parts.shape[1])] = of_parts
             on_ranks.append(ranks)
         return np.array(options, np.int64), np.concatenate(on_ranks)

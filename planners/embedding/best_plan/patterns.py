@@ -16,8 +16,8 @@ import highspy
 import numpy as np
 
 from planners.embedding.best_plan.candidates import Bools, Candidates
-from planners.embedding.best_plan.linear import Solver
-from planners.embedding.best_plan.parts import HOST, RANK, Parts, parts_of
+from planners.embedding.best_plan.linear import Solver, is_solved
+from planners.embedding.best_plan.parts import HOST, RANK, parts_of
 from planners.embedding.best_plan.presolve import Presolve, climb
 from planners.embedding.best_plan.pricing import Items, most_valuable_pattern
 from planners.embedding.search.outcome import Deadline
@@ -32,8 +32,6 @@ _MOST_TABLES, _MOST_SHARDS = 40, 20_000
 _WORK, _WORK_PER_SECOND = 8_000_000, 2e6
 _ROUND = 5_000  # the work of a round of the master programme, in nodes
 _SAFETY = 1e-8  # more than the relative rounding error of a sum
-# The master's values oscillate, so they are averaged with the best values so far (Wentges 1997).
-_SMOOTHING = 0.7
 
 
 def worth_patterns(candidates: Candidates) -> bool:
@@ -67,24 +65,26 @@ class _ConfigurationProgramme:
     """
 
     def __init__(self, candidates: Candidates, work: int) -> None:
-        space = candidates.space
+        space, devices = candidates.space, candidates.devices
         self._presolve, self._work, self._tables = Presolve(candidates), work, space.tables
-        kinds = [kind for kind in range(3) if space.storage[:, kind].any()]
-        capacity = candidates.devices.storage[candidates.usable][:, kinds]
-        self._capacity, counts = np.unique(capacity, axis=0, return_counts=True)
-        self._counts: Floats = counts.astype(np.float64)  # devices of each kind
+        kinds = np.flatnonzero(space.storage.any(axis=0))
+        capacity = devices.storage[candidates.usable][:, kinds]
+        self._capacity, self._counts = np.unique(capacity, axis=0, return_counts=True)
         figures = np.column_stack([space.total, space.storage[:, kinds]])  # of each estimate
-        parts, hosts = parts_of(space, candidates.devices), candidates.devices.hosts
-        pieces: list[tuple[int, int, float, int, Floats]] = []
+        parts, rows = parts_of(space, devices), []
         for candidate, option in enumerate(candidates.options.tolist()):
+            count = int(parts.first[option + 1] - parts.first[option])
+            unit = parts.unit[parts.first[option]]
             own = figures[space.estimates_of(option)]
-            for share, most, row in _pieces(parts, hosts, option, own):
-                pieces.append((candidate, int(space.table[option]), share, most, row))
-        self._candidate = np.array([piece[0] for piece in pieces])
-        self._table = np.array([piece[1] for piece in pieces])
-        self._share = np.array([piece[2] for piece in pieces])
-        self._most = np.array([piece[3] for piece in pieces])
-        self._figures = np.array([piece[4] for piece in pieces])  # milliseconds, then bytes by kind
+            if unit != RANK and count == 1:
+                pieces = _one_per_device(own)
+            else:
+                pieces = _equal_pieces(own, -(-count // devices.hosts) if unit == HOST else None)
+            rows += [(candidate, space.table[option], *piece) for piece in pieces]
+        columns = zip(*rows, strict=True)
+        self._candidate, self._table, self._share, self._most, self._figures = map(
+            np.array, columns
+        )  # figures: milliseconds, then bytes by kind
 
     def impossible(self, limit: float) -> bool:
         """Whether it is proven that no plan rates `limit` or less; uses half of the work left.
@@ -99,50 +99,37 @@ class _ConfigurationProgramme:
         items = [self._items(limit, capacity, allowed) for capacity in self._capacity]
         if not np.all(sum(np.diff(of_kind.first) for of_kind in items)):
             return True  # some table fits on no device
-        # 2. Begin with equal values of all tables, and no pattern.
-        counts, tables = self._counts, self._tables
-        master, patterns = _Master(tables, counts), 0
-        prices = [np.full(of_kind.cost.shape[1], 1.0 / tables) for of_kind in items]
-        center = worth = np.full(tables, 1 / tables)
-        level = np.full(len(counts), 1.0 / counts.sum())  # value per device, 1 for all devices
-        covered, best, smooth, enough = 0.0, 0.0, True, self._work // 2
-        while self._work > enough:
-            # 3. Mix the known patterns; if they cover all tables, nothing is proven.
+        # 2. Begin with equal values of all tables and of all devices, and no pattern.
+        counts = self._counts
+        master = _Master(self._tables, counts)
+        worth = np.full(self._tables, 1 / self._tables)
+        level = np.full(len(counts), 1 / counts.sum())
+        prices = [np.full(of_kind.cost.shape[1], 1 / self._tables) for of_kind in items]
+        end = self._work // 2
+        while self._work > end:
+            # 3. Find the most valuable pattern of each kind of device. A proof must exclude those
+            # above the device's value, `level`.
             self._work -= _ROUND
-            if patterns:
-                covered, worth, level = master.solve()
-                if covered >= 1.0 - 1e-9:
-                    return False
-            tried = _SMOOTHING * center + (1 - _SMOOTHING) * worth if smooth else worth
-            improved = False
-            # A proof must exclude patterns above the first floor. Patterns above the second floor
-            # still improve the mixture.
-            for floor in (1 - 1e-7,) if smooth else (1 - 1e-7, covered):
-                # 4. Find the most valuable pattern of each kind of device.
-                total = 0.0
-                for kind, of_kind in enumerate(items):
-                    value, pattern, nodes = most_valuable_pattern(
-                        of_kind, tried, prices[kind], floor * float(level[kind])
-                    )
-                    self._work -= nodes
-                    total += counts[kind] * value
-                    if len(pattern):
-                        own, shares = of_kind.table[pattern], of_kind.share[pattern]
-                        gain = float(worth[own] @ shares)
-                        improved |= gain > level[kind] * covered * (1 + 1e-9)
-                        master.add(kind, own, shares)
-                        patterns += 1
-                # 5. By duality no mixture covers more of every table than `total` divided by the
-                # sum of the tables' values. If this is below 1, the rating is impossible.
-                if total * (1 + _SAFETY) < math.fsum(tried) * (1 - _SAFETY):
-                    return True
-                if 1.0 / total > best:
-                    best, center = 1.0 / total, tried
-                if improved:
-                    break
-            if not improved and not smooth:
+            total, improved = 0.0, False
+            for kind, of_kind in enumerate(items):
+                value, pattern, nodes = most_valuable_pattern(
+                    of_kind, worth, prices[kind], (1 - 1e-7) * float(level[kind])
+                )
+                self._work -= nodes
+                total += counts[kind] * value
+                if len(pattern):
+                    improved = True
+                    master.add(kind, of_kind.table[pattern], of_kind.share[pattern])
+            # 4. By duality no mixture covers more of every table than `total` divided by the sum of
+            # the tables' values. If this is below 1, the rating is impossible.
+            if total * (1 + _SAFETY) < math.fsum(worth) * (1 - _SAFETY):
+                return True
+            if not improved:
                 return False
-            smooth = improved
+            # 5. Mix the known patterns; if they cover all tables, nothing is proven.
+            covered, worth, level = master.solve()
+            if covered >= 1.0 - 1e-9:
+                return False
         return False
 
     def _items(self, limit: float, capacity: Ints, allowed: Bools) -> Items:
@@ -161,30 +148,32 @@ class _ConfigurationProgramme:
         return Items(table, first, self._share[piece] * times, cost[piece] * times[:, None])
 
 
-def _pieces(
-    parts: Parts, hosts: int, option: int, figures: Floats
-) -> list[tuple[float, int, Floats]]:
-    """Return the pieces of an option: the share of one copy, the most copies, and its figures."""
-    begin, end = parts.first[option], parts.first[option + 1]
-    unit = parts.unit[begin]
-    if unit != RANK and end == begin + 1:
-        # One shard per device; a more expensive shard counts as a larger share of the table.
-        weight = figures[:, 0] if figures[:, 0].any() else figures.sum(axis=1)
-        weight = weight if weight.any() else np.ones(len(figures))
-        rows = np.unique(np.column_stack([weight / weight.sum(), figures]), axis=0)
-        return [(float(row[0]), 1, row[1:]) for row in rows if row[0] > 0]
-    # Ignore shards that need nothing; count each other shard as the smallest of these.
+def _one_per_device(figures: Floats) -> list[tuple[float, int, Floats]]:
+    """Return pieces, as `_equal_pieces` does, of an option with one shard on each of its devices.
+
+    A more expensive shard counts as a larger share of the table.
+    """
+    weight = figures[:, 0] if figures[:, 0].any() else figures.sum(axis=1)
+    weight = weight if weight.any() else np.ones(len(figures))
+    rows = np.unique(np.column_stack([weight / weight.sum(), figures]), axis=0)
+    return [(float(row[0]), 1, row[1:]) for row in rows if row[0] > 0]
+
+
+def _equal_pieces(figures: Floats, most: int | None) -> list[tuple[float, int, Floats]]:
+    """Return the pieces of an option: the share of one copy, the most copies, and its figures.
+
+    Shards that need nothing are ignored; each other shard counts as the smallest of these.
+    """
     taking = figures[figures.any(axis=1)]
     if not len(taking):
         return [(1.0, 1, figures[0])]
-    most = -(-int(end - begin) // hosts) if unit == HOST else len(taking)
-    return [(1 / len(taking), most, taking.min(axis=0))]
+    return [(1 / len(taking), most or len(taking), taking.min(axis=0))]
 
 
 class _Master:
     """The master programme: maximises the least covered part of any table over all mixtures."""
 
-    def __init__(self, tables: int, counts: Floats) -> None:
+    def __init__(self, tables: int, counts: Ints) -> None:
         self._tables, self._counts = tables, counts
         self._highs = highs = Solver()
         infinity = highspy.kHighsInf
@@ -205,13 +194,11 @@ class _Master:
 
         The values of all tables, and of all devices, sum to 1.
         """
-        self._highs.run()
+        is_solved(self._highs, Deadline())
         solution = self._highs.getSolution()
         duals = np.array(solution.row_dual)
         worth = np.maximum(duals[: self._tables], 0.0)
         level = np.maximum(-duals[self._tables :], 0.0)
-        total, everything = float(worth.sum()), float(self._counts @ level)
-        worth = worth / total if total > 0 else np.full(self._tables, 1 / self._tables)
-        counts = self._counts
-        level = level / everything if everything > 0 else np.full(len(counts), 1 / counts.sum())
+        worth /= worth.sum() or 1.0
+        level /= self._counts @ level or 1.0
         return float(solution.col_value[0]), worth, level

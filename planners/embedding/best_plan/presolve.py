@@ -9,6 +9,7 @@ on. Options are also dropped by their reduced cost in the linear programme.
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints
 
 _MOST_SHARDS = 4_000_000  # uniform options times ranks; above, fitting would take too long
-_SAFETY = 1 + 1e-9  # allows for rounding of sums
+_SAFETY = 1e-9  # allows for rounding of sums
 _PER_BLOCK = 2_000_000  # most elements of a temporary array, to limit memory
 
 _PRECISION = 2e-3  # relative precision of a bound, less than the gap that ends a search
@@ -30,94 +31,34 @@ class Presolve:
     """Rules out candidates that do not fit next to shards on every rank, or by reduced costs."""
 
     def __init__(self, candidates: Candidates) -> None:
-        space, devices = candidates.space, candidates.devices
-        self._candidates = candidates
-        self._table = space.table[candidates.options]
+        space, devices, options = candidates.space, candidates.devices, candidates.options
+        self._candidates, self._table = candidates, space.table[options]
         parts = parts_of(space, devices)
-        self._counts = np.diff(space.first_shard)[candidates.options]
-        unit = parts.unit[parts.first[candidates.options]]
-        self._everywhere = unit == ALL
-        self._blocks = np.where(unit == HOST, np.diff(parts.first)[candidates.options], 0)
-        self._together = parts.together[candidates.options] == 1
-        self._uniform = np.flatnonzero(self._everywhere)
-        self._worth_fitting = len(self._uniform) * devices.ranks <= _MOST_SHARDS
-        if self._worth_fitting:
-            figures = np.column_stack([space.total, space.storage.astype(np.float64)])
-            shards = [space.estimates_of(option) for option in candidates.options.tolist()]
-            smallest = [figures[estimates].min(axis=0) for estimates in shards]
-            self._least = np.array(smallest).reshape(-1, 4)
-            on_ranks = [figures[shards[option]] for option in self._uniform.tolist()]
-            self._on_ranks = np.array(on_ranks).reshape(-1, devices.ranks, 4)
-        self._programme: LinearProgramme | None = None
+        self._parts = np.diff(parts.first)[options]
+        unit = parts.unit[parts.first[options]]
+        self._everywhere, self._by_host = unit == ALL, unit == HOST
+        self._together = parts.together[options] == 1
+        uniform = options[self._everywhere]
+        self._is_small = len(uniform) * devices.ranks <= _MOST_SHARDS
+        if self._is_small:
+            # Milliseconds and bytes: of each option's smallest shard, and of each rank's shard.
+            figures = np.column_stack([space.total, space.storage])
+            smallest = [figures[space.estimates_of(o)].min(axis=0) for o in options.tolist()]
+            self._smallest = np.array(smallest).reshape(-1, 4)
+            of_ranks = [figures[space.estimates_of(option)] for option in uniform.tolist()]
+            self._of_ranks = np.array(of_ranks).reshape(-1, devices.ranks, 4)
 
-    def possible(self, limit: float, allowed: Bools | None = None) -> Bools:
-        """Return a mask of the allowed candidates that may fit in a plan that rates <= `limit`."""
-        candidates = self._candidates
-        within = candidates.largest <= limit
-        allowed = within if allowed is None else allowed & within
-        if not self._worth_fitting:
-            return allowed
-        time = np.where(candidates.usable, limit * _SAFETY, 0.0)
-        room = np.column_stack([time, candidates.devices.storage.astype(np.float64)])
-        while self._all_have_options(allowed):
-            kept = self._fitting(room, allowed)
-            if (kept == allowed).all():
-                break
-            allowed = kept
-        return allowed
-
-    def _all_have_options(self, allowed: Bools) -> bool:
-        return bool(np.logical_or.reduceat(allowed, self._candidates.first[:-1]).all())
-
-    def _fitting(self, room: Floats, allowed: Bools) -> Bools:
-        """Return a mask of allowed options that fit alone next to the shards on every rank."""
-        tables = self._candidates.space.tables
-        choice = np.bincount(self._table[allowed], minlength=tables)
-        uniform = self._uniform[allowed[self._uniform]]
-        rows = self._on_ranks[allowed[self._uniform]]
-        whole = np.bincount(self._table[uniform], minlength=tables) == choice
-        taken = np.zeros((tables, *room.shape))
-        forced = whole[self._table[uniform]]
-        if forced.any():
-            table = self._table[uniform[forced]]
-            starts = np.flatnonzero(np.diff(table, prepend=-1))
-            taken[table[starts]] = np.minimum.reduceat(rows[forced], starts, axis=0)
-        left = room - taken.sum(axis=0)
-        left[:, 0] += 1e-9 * room[:, 0] if np.isfinite(room[0, 0]) else 0.0
-        kept = allowed.copy()
-        kept[uniform] = (rows <= left + taken[self._table[uniform]]).all(axis=(1, 2))
-        others = np.flatnonzero(allowed & ~self._everywhere)
-        for part in np.array_split(others, 1 + len(others) * len(left) * 4 // _PER_BLOCK):
-            kept[part] = self._fit_somewhere(part, np.maximum(left, 0.0))
-        return kept
-
-    def _fit_somewhere(self, options: Ints, left: Floats) -> Bools:
-        """Return a mask of options that fit in `left`, counting each shard as the smallest one."""
-        devices = self._candidates.devices
-        least = self._least[options][:, None, :]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            times = np.where(least > 0, left[None] / least, np.inf).min(axis=2)
-        times = np.floor(np.minimum(times, 1e6))  # shape (options, ranks)
-        fits = times.sum(axis=1) >= self._counts[options]
-        if self._candidates.devices.hosts:
-            hosts = times[:, : devices.hosts * devices.host_ranks]
-            hosts = hosts.reshape(len(options), devices.hosts, devices.host_ranks)
-            parts = self._blocks[options]
-            blocks = np.minimum(hosts.min(axis=2), -(-parts[:, None] // devices.hosts))
-            fits &= (parts == 0) | (blocks.sum(axis=1) >= parts)
-            together = hosts.sum(axis=2).max(axis=1) >= self._counts[options]
-            fits &= ~self._together[options] | together
-        return np.asarray(fits)
+    @cached_property
+    def _programme(self) -> LinearProgramme:
+        return LinearProgramme(self._candidates)
 
     def refuted(self, limit: float, deadline: Deadline) -> tuple[bool, Bools]:
         """Return whether it is proven that no plan rates <= `limit`, and a mask of options left.
 
         Fitting and reduced costs rule out options alternately, until neither rules out any.
         """
-        if self._programme is None:
-            self._programme = LinearProgramme(self._candidates)
-        allowed = self.possible(limit)
-        while self._all_have_options(allowed):
+        allowed = self.fitting(limit, self._candidates.largest <= limit)
+        while self._has_plans(allowed):
             if deadline.passed:
                 return False, allowed
             kept = self._programme.affordable(limit, allowed, deadline)
@@ -125,15 +66,68 @@ class Presolve:
                 return True, allowed
             if (kept == allowed).all():
                 return False, allowed
-            allowed = self.possible(limit, kept)
+            allowed = self.fitting(limit, kept)
         return True, allowed
+
+    def fitting(self, limit: float, allowed: Bools) -> Bools:
+        """Return a mask of the allowed candidates that may fit in a plan that rates <= `limit`."""
+        usable, storage = self._candidates.usable, self._candidates.devices.storage
+        time = np.where(usable, limit * (1 + _SAFETY), 0.0)
+        room = np.column_stack([time, storage])
+        while self._is_small and self._has_plans(allowed):
+            kept = self._fitting(room, allowed)
+            if (kept == allowed).all():
+                break
+            allowed = kept
+        return allowed
+
+    def _has_plans(self, allowed: Bools) -> bool:
+        return not len(self._candidates.only(allowed).without_options)
+
+    def _fitting(self, room: Floats, allowed: Bools) -> Bools:
+        """Return a mask of allowed options that fit alone next to the shards on every rank."""
+        # 1. What the tables with only options on every rank take at least, shape (T, ranks, 4).
+        uniform = allowed[self._everywhere]
+        rows, table = self._of_ranks[uniform], self._table[self._everywhere][uniform]
+        taken = np.zeros((self._candidates.space.tables, *room.shape))
+        if len(rows):
+            starts = np.flatnonzero(np.diff(table, prepend=-1))
+            taken[table[starts]] = np.minimum.reduceat(rows, starts, axis=0)
+        taken[self._table[allowed & ~self._everywhere]] = 0.0
+        # 2. What they leave to the others.
+        left = room - taken.sum(axis=0)
+        left[:, 0] += _SAFETY * room[:, 0] if np.isfinite(room[0, 0]) else 0.0
+        kept = allowed.copy()
+        kept[allowed & self._everywhere] = (rows <= left + taken[table]).all(axis=(1, 2))
+        others = np.flatnonzero(allowed & ~self._everywhere)
+        for part in np.array_split(others, 1 + len(others) * room.size // _PER_BLOCK):
+            kept[part] = self._fit_somewhere(part, np.maximum(left, 0.0))
+        return kept
+
+    def _fit_somewhere(self, options: Ints, left: Floats) -> Bools:
+        """Return a mask of options that fit in `left`, counting each shard as the smallest one."""
+        devices, needed = self._candidates.devices, self._parts[options]
+        # 1. How many shards fit on each rank, and on the ranks of each host.
+        smallest = self._smallest[options][:, None, :]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            times = np.where(smallest > 0, left / smallest, np.inf).min(axis=2)
+        times = np.floor(np.minimum(times, 1e6))  # shape (options, ranks)
+        hosts = times[:, : devices.hosts * devices.host_ranks]
+        hosts = hosts.reshape(len(options), devices.hosts, devices.host_ranks)
+        # 2. How many parts fit: on whole hosts, evenly; on the ranks of one host; or on all ranks.
+        evenly = -(-needed // max(devices.hosts, 1))
+        by_host = np.minimum(hosts.min(axis=2), evenly[:, None]).sum(axis=1)
+        together = hosts.sum(axis=2).max(axis=1, initial=0)
+        fit = np.where(self._together[options], together, times.sum(axis=1))
+        return np.asarray(np.where(self._by_host[options], by_host, fit) >= needed)
 
 
 def presolved(candidates: Candidates) -> Candidates:
     """Return the candidates that may be part of some plan, whatever its rating."""
     if len(candidates.without_options):
         return candidates
-    return candidates.only(Presolve(candidates).possible(math.inf))
+    every = np.ones(len(candidates.options), bool)
+    return candidates.only(Presolve(candidates).fitting(math.inf, every))
 
 
 def presolve_bound(
@@ -147,11 +141,7 @@ def presolve_bound(
     refuted, allowed = presolve.refuted(at_most, deadline)
     if refuted:
         return at_most, candidates
-
-    def impossible(limit: float) -> bool:
-        return presolve.refuted(limit, deadline)[0]
-
-    least = climb(impossible, at_least, at_most, deadline)
+    least = climb(lambda limit: presolve.refuted(limit, deadline)[0], at_least, at_most, deadline)
     return least, candidates.only(allowed)
 
 
@@ -163,12 +153,11 @@ def climb(
     Try just below `at_most` first, then growing steps up from `low`, then bisect.
     """
     high, step = at_most / (1 + _PRECISION), _FIRST_STEP
-    try_high = math.isfinite(high)
+    limit = high if math.isfinite(high) else low * (1 + step)
     while 0 < low < high / (1 + _PRECISION) and not deadline.passed:
-        limit = high if try_high else min(low * (1 + step), math.sqrt(low * high))
-        try_high = False
         if impossible(limit):
             low, step = limit, 2 * step
         else:
             high = limit
+        limit = min(low * (1 + step), math.sqrt(low * high))
     return low

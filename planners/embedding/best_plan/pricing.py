@@ -1,4 +1,4 @@
-"""Bounds on the value of the most valuable pattern of a device, and a compiled search for one.
+"""The most valuable pattern of a device: upper bounds on its value, and a compiled search for it.
 
 A pattern is a set of items, at most one per table, within the limits of a device (time, memory).
 Finding one is a multiple-choice knapsack problem with several limits, and the pricing problem of
@@ -9,18 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planners.embedding.best_plan.local.ranks import copy
 from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Floats, Floats2, Floats3, Ints, Ints2
 
 _LEVELS = 256  # levels of a weight in the dynamic programme; more cost more time than they save
 _TOLERANCE = 1e-9  # a pattern may exceed a limit by this part, because of rounding
 _STEPS = 150  # most subgradient steps; usually far fewer suffice
-
-# The search looks for a pattern above levels that fall from the upper bound to the floor, because
-# near the upper bound it cuts off most branches early.
-_PARTS = (0.05, 0.15, 0.4, 1.0)
-_NODES = 50_000  # most nodes for each level
+_NODES = 150_000  # most nodes of a search, some 10 ms
 _STEPS_OF_A_NODE = 50  # steps of the dynamic programme that take as long as a node
 
 
@@ -33,6 +28,21 @@ class Items(NamedTuple):
     cost: Floats2  # part of each limit (time, then kinds of memory) that it uses, shape (I, L)
 
 
+class Branches(NamedTuple):
+    """The items as branches of the search, grouped by table in the order of branching.
+
+    The branches of the table at depth d begin at first[d], the highest reduced value first; one of
+    them takes no item. There are S weighted sums of the limits.
+    """
+
+    first: Ints  # shape (D + 1,)
+    item: Ints  # item number, or -1 for no item, shape (B,)
+    value: Floats
+    reduced: Floats  # the value minus the price of its cost
+    cost: Floats2  # shape (B, L)
+    weight: Ints2  # cost in each weighted sum of limits, in levels, rounded down, shape (B, S)
+
+
 def most_valuable_pattern(
     items: Items, worth: Floats, prices: Floats, floor: float
 ) -> tuple[float, Ints, int]:
@@ -42,38 +52,38 @@ def most_valuable_pattern(
     numbers, empty if none was found; the bound may then be `floor`. The work is in nodes. `prices`,
     one per limit, are the multipliers to start from, and are updated to better ones.
     """
-    # 1. The Lagrangian bound; often it is below the floor already.
-    best, used = np.empty(len(prices)), np.empty(len(prices))
     none = np.zeros(0, np.int64)
-    most = fit_prices(items, worth, floor, prices, best, used)
+    # 1. The Lagrangian bound; often it is below the floor already.
+    most = fit_prices(items, worth, floor, prices, prices.copy(), prices.copy())
     if most < floor:
         return floor, none, 0
     # 2. The bounds of single weighted sums of limits, from every depth on.
     branches = _branches(items, worth, prices)
     depths, sums = len(branches.first) - 1, branches.weight.shape[1]
-    highest = branches.reduced[branches.first[:-1]]
-    rest = np.append(np.cumsum(highest[::-1])[::-1], 0.0) + 1e-12 * most
     within = np.empty((depths + 1, sums, _LEVELS + 1))
     fill_most(branches, within)
     work = branches.weight.size * _LEVELS // _STEPS_OF_A_NODE
     most = min(most, float(within[0, :, -1].min()))
     if most < floor:
         return floor, none, work
-    # 3. A search for a pattern above levels that fall to the floor.
-    chosen = np.full(depths, -1)
-    position, value = np.zeros(depths + 1, np.int64), np.zeros(depths + 1)
-    taken, left = np.zeros((depths + 1, len(prices))), np.zeros((depths + 1, sums), np.int64)
-    for part in _PARTS:
-        level = floor if part == 1.0 else most - part * (most - floor)
-        reached, nodes = find_above(
-            branches, within, prices, rest, level, _NODES, position, value, taken, left, chosen
-        )
-        work += _NODES - nodes
-        if reached > level:
-            return most, chosen[chosen >= 0], work
-        if nodes > 0:
-            most = level
-    return most, none, work
+    # 3. A search for the best pattern above the floor.
+    best, position = np.full(depths, -1), np.zeros(depths + 1, np.int64)
+    highest = branches.reduced[branches.first[:-1]]
+    rest = np.append(np.cumsum(highest[::-1])[::-1], 0.0) + 1e-12 * most
+    value, used = np.zeros(depths + 1), np.zeros((depths + 1, len(prices)))
+    left = np.zeros((depths + 1, sums), np.int64)
+    reached, nodes = find_best(
+        branches, within, prices, rest, floor, _NODES, position, value, used, left, best
+    )
+    if nodes > 0:
+        most = reached
+    return most, best[best >= 0], work + _NODES - nodes
+
+
+@subroutine
+def _set(target: Floats, source: Floats) -> None:
+    for index in range(len(target)):
+        target[index] = source[index]
 
 
 @subroutine
@@ -100,25 +110,19 @@ def _priced(items: Items, worth: Floats, prices: Floats, used: Floats) -> float:
 
 @kernel
 def fit_prices(
-    items: Items,
-    worth: Floats,
-    level: float,
-    prices: Floats,
-    best: Floats,
-    used: Floats,
+    items: Items, worth: Floats, level: float, prices: Floats, best: Floats, used: Floats
 ) -> float:
     """Tighten the bound on a pattern's value by Polyak subgradient steps; update `prices`.
 
     The unused part of the limits is a subgradient of the bound. A Polyak step has the length
-    (bound - level) / norm^2, here times a factor that is halved after 8 steps without progress.
-    Stop when the bound is below `level`. Invariant: any prices >= 0 give a valid bound.
+    (bound - level) / norm^2, here times a factor. Invariant: any prices >= 0 give a valid bound.
     """
+    length, without = 1.0, 0
     most = _priced(items, worth, prices, used)
     least = most
-    copy(best, prices)
-    length = 1.0
-    without = 0
+    _set(best, prices)
     for _ in range(_STEPS):
+        # 1. Stop if the bound is low enough, or if no price can lower it.
         norm = 0.0
         for limit in range(len(prices)):
             slope = 1.0 - used[limit]
@@ -126,38 +130,25 @@ def fit_prices(
                 norm += slope * slope
         if norm < 1e-12 or least < level:
             break
+        # 2. Take a step.
         step = length * (most - level) / norm
         for limit in range(len(prices)):
             prices[limit] = max(prices[limit] - step * (1.0 - used[limit]), 0.0)
         most = _priced(items, worth, prices, used)
+        # 3. Keep the best prices; after 8 steps without progress, go back to them and halve steps.
         without += 1
         if most < least:
             if most < least * (1 - 1e-3):
                 without = 0
             least = most
-            copy(best, prices)
+            _set(best, prices)
         if without >= 8:
             without = 0
             length *= 0.5
-            copy(prices, best)
+            _set(prices, best)
             most = _priced(items, worth, prices, used)
-    copy(prices, best)
+    _set(prices, best)
     return least
-
-
-class Branches(NamedTuple):
-    """The items as branches of the search, grouped by table in the order of branching.
-
-    The branches of the table at depth d begin at first[d], the highest reduced value first; one of
-    them takes no item. There are S weighted sums of the limits.
-    """
-
-    first: Ints  # shape (D + 1,)
-    item: Ints  # item number, or -1 for no item, shape (B,)
-    value: Floats
-    reduced: Floats  # the value minus the price of its cost
-    cost: Floats2  # shape (B, L)
-    weight: Ints2  # cost in each weighted sum of limits, in levels, rounded down, shape (B, S)
 
 
 @kernel
@@ -168,12 +159,13 @@ def fill_most(branches: Branches, most: Floats3) -> None:
     because a weighted sum of limits is a surrogate relaxation and weights are rounded down.
     """
     depths = len(branches.first) - 1
-    sums, levels = most.shape[1], most.shape[2]
-    for number in range(sums):
+    levels = most.shape[2]
+    for number in range(most.shape[1]):
+        # 1. Below the last table, nothing has a value.
         for level in range(levels):
             most[depths, number, level] = 0.0
-    for depth in range(depths - 1, -1, -1):
-        for number in range(sums):
+        # 2. A table adds its best branch to the tables below; the branch without item adds 0.
+        for depth in range(depths - 1, -1, -1):
             for level in range(levels):
                 most[depth, number, level] = most[depth + 1, number, level]
             for index in range(branches.first[depth], branches.first[depth + 1]):
@@ -185,7 +177,7 @@ def fill_most(branches: Branches, most: Floats3) -> None:
 
 
 @kernel
-def find_above(
+def find_best(
     branches: Branches,
     most: Floats3,
     prices: Floats,
@@ -196,31 +188,28 @@ def find_above(
     value: Floats,
     used: Floats2,
     left: Ints2,
-    chosen: Ints,
+    best: Ints,
 ) -> tuple[float, int]:
-    """Search depth first for a pattern above `level`; return its value, or `level`, and nodes left.
+    """Search depth first for patterns above `level`; return the highest value, and nodes left.
 
-    `rest[d]` is the sum of the highest reduced values from depth d on. Invariant: the items chosen
-    before a depth fit, and all upper bounds on the value of their completions (the Lagrangian one,
-    and that of each sum in `most`) are above `level`. If no nodes are left, the search was cut off
-    and proves nothing.
+    `best` becomes the items of that pattern, if there is one; else the value is `level`. `rest[d]`
+    is the sum of the highest reduced values from depth d on. Invariant: the items chosen before a
+    depth fit, and all upper bounds on the value of their completions (the Lagrangian one, and that
+    of each sum in `most`) are above `level`, the highest value so far. If no nodes are left, the
+    search was cut off, and there may be better patterns.
     """
     depths = len(branches.first) - 1
-    limits, sums = len(prices), most.shape[1]
     depth = 0
     position[0] = branches.first[0]
     value[0] = 0.0
-    for limit in range(limits):
-        used[0, limit] = 0.0
-    for number in range(sums):
-        left[0, number] = most.shape[2] - 1
+    used[0, :] = 0.0
+    left[0, :] = most.shape[2] - 1
     while depth >= 0 and nodes > 0:
-        # 1. Below the last table, the pattern is complete; if it is above the level, return it.
+        # 1. Below the last table, the pattern is complete, and better than those before.
         if depth == depths:
-            if value[depth] > level:
-                for at in range(depths):
-                    chosen[at] = branches.item[position[at] - 1]
-                return value[depth], nodes
+            level = value[depth]
+            for at in range(depths):
+                best[at] = branches.item[position[at] - 1]
             depth -= 1
             continue
         # 2. Take the next item of this table, or go back up after the last one.
@@ -234,7 +223,7 @@ def find_above(
         worth = value[depth] + branches.value[at]
         reached = worth + rest[depth + 1]
         fits = True
-        for limit in range(limits):
+        for limit in range(len(prices)):
             more = used[depth, limit] + branches.cost[at, limit]
             used[depth + 1, limit] = more
             fits = fits and more <= 1.0 + _TOLERANCE
@@ -243,7 +232,7 @@ def find_above(
             depth -= 1
             continue
         # 4. Bound them by the weighted sums too.
-        for number in range(sums):
+        for number in range(most.shape[1]):
             if not fits:
                 break
             still = left[depth, number] - branches.weight[at, number]
@@ -260,17 +249,20 @@ def find_above(
 
 def _branches(items: Items, worth: Floats, prices: Floats) -> Branches:
     """Return the branches for the items of all tables with `worth` > 0, the largest table first."""
+    # 1. Order the tables by their largest item.
     tables = np.flatnonzero((worth > 0) & (np.diff(items.first) > 0))
     size = np.zeros(len(worth))
     np.maximum.at(size, items.table, items.cost.max(axis=1))
     tables = tables[np.argsort(-size[tables], kind="stable")]
     depth = np.full(len(worth), -1)
     depth[tables] = np.arange(len(tables))
+    # 2. List the items of these tables, and after them the branches without an item.
     item = np.flatnonzero(depth[items.table] >= 0)
     at = np.concatenate([depth[items.table[item]], np.arange(len(tables))])
     value = np.concatenate([worth[items.table[item]] * items.share[item], np.zeros(len(tables))])
     cost = np.concatenate([items.cost[item], np.zeros((len(tables), len(prices)))])
     item = np.concatenate([item, np.full(len(tables), -1)])
+    # 3. Sort the branches of each table by their reduced value.
     reduced = value - cost @ prices
     order = np.lexsort((-reduced, at))
     weight = np.floor(cost @ _sums(prices) * (_LEVELS / (1 + 1e-8))).astype(np.int64)

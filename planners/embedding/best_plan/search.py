@@ -12,7 +12,7 @@
    run the local search twice more, from the best plan or other starts. On many ranks, regions
    follow; on thousands of ranks, regions are all of the local search.
 8. On large problems, try torchrec's uniform proposals unless the bound excludes them.
-9. Lower the number of sharding types if the rating allows it.
+9. Take options with fewer sharding types that fit in the place of the others.
 
 The search ends as soon as a plan is within NEAR_ENOUGH of the bound. Limits are counts of work, so
 that results do not depend on the machine; with a time limit, the clock also ends each step.
@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from planners.embedding.best_plan.candidates import all_candidates, candidates
+from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.linear import LinearProgramme
 from planners.embedding.best_plan.local.rounds import parts_of_run
 from planners.embedding.best_plan.local.search import LocalSearch
@@ -90,7 +90,6 @@ _ONLY_REGIONS = 1_000_000
 _WORK_OF_REGIONS, _WORK_IF_SCARCE = 3, 6
 _WORK_PER_START = 0.02  # part of all work: seven starts take a seventh
 _WORK_TO_FIT = 0.2  # part of all work, to find any plan that fits if none is known
-_WORK_OF_TYPES = 0.05  # part of all work, for each set of fewer sharding types
 
 # If a plan is near enough, CP-SAT needs little time to prove a small problem's best plan.
 _PROVEN_BEST = 1e-10
@@ -118,7 +117,7 @@ def best_plan(
     warm_up.ready(warm_up.BEST_PLAN)
     order = canonical_order(space)
     reordered = search_space([space.options[number] for number in order.tolist()])
-    outcome = search_in_order(reordered, devices, deadline or Deadline(), seed, few_types=True)
+    outcome = search_in_order(reordered, devices, deadline or Deadline(), seed)
     if isinstance(outcome, Found):
         return replace(outcome, options=order[outcome.options])
     smallest, last = (
@@ -133,12 +132,10 @@ def search_in_order(
     deadline: Deadline,
     seed: int = 0,
     known: Found | None = None,
-    few_types: bool = False,
 ) -> Found | NotFound:
     """Search as `best_plan` does, for options in canonical order; `known` is a plan that fits.
 
-    It reads the arrays alone, so a caller may change the estimates in them. With `few_types`, the
-    plan then gets as few sharding types as its rating allows.
+    It reads the arrays alone, so a caller may change the estimates in them.
     """
     # 2. Small problems: torchrec's proposals.
     local = can_be_placed_locally(space, devices)
@@ -170,10 +167,7 @@ def search_in_order(
         outcome = proposed(space, devices, everything=True, deadline=deadline)
     if isinstance(outcome, Found):
         # 9. Fewer sharding types.
-        if few_types:
-            every, work = all_candidates(space, devices), usual_work(space, devices)
-            work = math.ceil(_WORK_OF_TYPES * work) if local else 0
-            outcome = with_fewest_types(every, outcome, seed, work, deadline)
+        outcome = with_fewest_types(space, devices, outcome)
         return replace(outcome, bound=min(proven, outcome.rating))
     words = [f"{outcome.proposals} proposals of TorchRec", *tried]
     if deadline.passed:

@@ -2,112 +2,44 @@
 
 For each sharding type of a module, TorchRec makes a lookup of its own, and all-to-alls of their own
 for its inputs and outputs. The estimates ignore this, so plans with more types are rated equal.
-
-1. Options that fit in the place of the plan's options, shard by shard, take it if that leaves fewer
-   types, or as many that come earlier in TorchRec's list.
-2. The local search looks for a plan with still fewer types.
 """
 
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 
-from planners.embedding.best_plan.candidates import Candidates, dominates, sums_of
-from planners.embedding.best_plan.linear import LinearProgramme
-from planners.embedding.best_plan.local.rounds import parts_of_run
-from planners.embedding.best_plan.local.search import LocalSearch
-from planners.embedding.search.outcome import Deadline, Found, NotFound
-from planners.embedding.search.space import Ints, load_of, torchrecs_order
-
-_MOST_SEARCHES = 8  # of all modules
+from planners.embedding.best_plan.candidates import all_candidates, dominates, sums_of
+from planners.embedding.search.outcome import Found
+from planners.embedding.search.space import Devices, SearchSpace, load_of, torchrecs_order
 
 
-def with_fewest_types(
-    found: Candidates, plan: Found, seed: int, work: int, deadline: Deadline
-) -> Found:
-    """Return a plan that rates at most as much as `plan`, with fewer sharding types if possible.
+def with_fewest_types(space: SearchSpace, devices: Devices, plan: Found) -> Found:
+    """Return a plan on the same ranks that rates at most as much, with the fewest sharding types.
 
-    `found` has all options that fit, in canonical order. Each try of the local search does `work`
-    ratings of a rank at most. Without work, all shards stay on their ranks.
+    Of sets of types in a module that are as small, it takes the one that is first in TorchRec's
+    list; of options with a type in the set, the first.
     """
-    space = found.space
-    types, module = torchrecs_order(space.options)[:, 0], space.module[space.table]
-    plan = _in_place(found, plan, types)
-    if not work or deadline.passed:
-        return plan
-    of_module = len(types) * module + types  # a number for each type of each module
-    programme, searches = LinearProgramme(found), 0
-    for number in range(module.max() + 1):
-        own = module == number
-        in_use = np.isin(of_module, of_module[plan.options])
-        fewer = len(np.unique(types[own & in_use])) - 1
-        for kept in _subsets(types[own], fewer):
-            allowed = np.where(own, np.isin(types, kept), in_use)[found.options]
-            if not np.logical_or.reduceat(allowed, found.first[:-1]).all():
-                continue  # a table has no option of these types
-            possible = programme.affordable(plan.rating, allowed, deadline)
-            if deadline.passed or searches == _MOST_SEARCHES:
-                return plan
-            if possible is None:
-                continue
-            searches += 1
-            better = _search(found.only(possible), plan, seed, work, deadline)
-            if better is not None:
-                plan = better
-                break
-    return plan
-
-
-def _in_place(found: Candidates, plan: Found, types: Ints) -> Found:
-    """Return the plan with options of the fewest types that may take the place of its options."""
-    space, options, sums = found.space, plan.options.copy(), sums_of(found.space)
-    of_table = [own.tolist() for own in np.split(found.options, found.first[1:-1])]
+    sums, types = sums_of(space), torchrecs_order(space.options)[:, 0]
+    fitting = all_candidates(space, devices)
+    of_table = [own.tolist() for own in np.split(fitting.options, fitting.first[1:-1])]
+    # 1. The options that fit in the place of each option of the plan, shard by shard.
+    table = space.table[plan.options]
     choices = [
-        [other for other in of_table[table] if dominates(space, sums, other, option)]
-        for table, option in zip(space.table[options].tolist(), options.tolist(), strict=True)
+        [other for other in of_table[number] if dominates(space, sums, other, option)]
+        for number, option in zip(table.tolist(), plan.options.tolist(), strict=True)
     ]
-    module = space.module[space.table[options]]
+    # 2. For each module, the smallest set of types with an option for each of its tables.
+    options, module = plan.options.copy(), space.module[table]
     for number in range(module.max() + 1):
-        tables = np.flatnonzero(module == number).tolist()
-        possible = [set(types[choices[table]].tolist()) for table in tables]
-        every = set().union(*possible)
+        own = np.flatnonzero(module == number).tolist()
+        possible = [set(types[choices[place]].tolist()) for place in own]
+        every = sorted(set().union(*possible))
+        sets = chain.from_iterable(combinations(every, count + 1) for count in range(len(every)))
         kept = next(
-            kept
-            for kept in _subsets(every, len(every))
-            if all(not kinds.isdisjoint(kept) for kinds in possible)
+            chosen for chosen in sets if all(not kinds.isdisjoint(chosen) for kinds in possible)
         )
-        for table in tables:
-            options[table] = next(o for o in choices[table] if types[o] in kept)
-    return _with_options(found, plan, options, plan.ranks)
-
-
-def _with_options(found: Candidates, plan: Found, options: Ints, ranks: Ints) -> Found:
-    rating = load_of(found.space, options, ranks, found.devices.ranks).rating
-    return replace(plan, options=options, ranks=ranks, rating=rating)
-
-
-def _subsets(types: Iterable[int], most: int) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of one to `most` types: the smallest first, then by TorchRec's order."""
-    for count in range(1, most + 1):
-        yield from combinations(sorted(set(types)), count)
-
-
-def _search(
-    found: Candidates, plan: Found, seed: int, work: int, deadline: Deadline
-) -> Found | None:
-    """Return a plan of these candidates that rates at most as much as `plan`, or None."""
-    cost, options = LinearProgramme(found).solve(plan.rating, deadline)
-    if (options < 0).any():
-        return None
-    local = LocalSearch(found, cost, NotFound(None, None, 0), seed)
-    state = local.start_at(options, work // 2)
-    for part in parts_of_run(state, work):
-        if local.best_rating <= plan.rating or deadline.passed:
-            break
-        local.improve(state, *part, temperature=1.0)
-    if local.best is None:
-        return None
-    better = _with_options(found, plan, *local.best.best_plan(local.tables))
-    return better if better.rating <= plan.rating else None
+        for place in own:
+            options[place] = next(o for o in choices[place] if types[o] in kept)
+    rating = load_of(space, options, plan.ranks, devices.ranks).rating
+    return replace(plan, options=options, rating=rating)

@@ -1,32 +1,35 @@
-"""Defines and reads the embedding family's files of captured problems."""
+"""Defines, makes and reads the embedding family's files of captured problems."""
 
+from collections.abc import Sequence
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Self
 
 import msgspec
 from msgspec import Meta, Struct
-from torchrec.distributed.planner.types import Perf, Storage
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 
-from harness.contract import Topology as Machines, UsageError, read_captured
-from planners.embedding.capture.mirrors import CapturedConstraints, CapturedTopology, check_devices
-from planners.embedding.capture.modules import CapturedModule, CapturedSharder
-from planners.embedding.capture.options import CapturedOption, CapturedOptions, ShardEstimate
+from harness.contract import Names, UsageError, read_captured
+from planners.embedding.capture.mirrors import (
+    CapturedConstraints,
+    CapturedTopology,
+    captured_constraints,
+)
+from planners.embedding.capture.modules import (
+    CapturedModule,
+    CapturedSharder,
+    ShardedModule,
+    captured_sharder,
+)
+from planners.embedding.capture.options import CapturedOption, ShardEstimate
 from planners.embedding.capture.planner import CapturedPlanner, CapturedReservation, FoundPlan
 from planners.embedding.tables.files import MOST_TABLES
 
-FAMILY = "embedding"
-T = TypeVar("T")
 
-
-class _CapturedMachines(Struct):
-    """The part of a captured file that describes the machines."""
-
-    topology: CapturedTopology
-
-
-class CapturedProblem(_CapturedMachines, kw_only=True):
+class CapturedProblem(Struct):
     """A captured file: all inputs of a planner in a user's program, and the plan that it found."""
 
+    topology: CapturedTopology
     batch_size: Annotated[int, Meta(ge=1, le=2**31)]
     reservation: CapturedReservation
     sharders: list[CapturedSharder]
@@ -38,9 +41,12 @@ class CapturedProblem(_CapturedMachines, kw_only=True):
     found: FoundPlan | None
 
     def __post_init__(self) -> None:
-        if self.reservation.left is not None:
-            check_devices(self.reservation.left, self.topology.world_size)
-        if sum(len(module.tables) for module in self.modules) > MOST_TABLES:
+        ranks, all_memory = self.topology.world_size, self.topology.devices
+        for devices in (all_memory, self.reservation.left or all_memory):
+            if sum(count for count, *_ in devices) != ranks:
+                raise ValueError(f"devices must be there for each of {ranks} ranks")
+        sizes = [len(module.tables) for module in self.modules]
+        if sum(sizes) > MOST_TABLES:
             raise ValueError(f"there must be at most {MOST_TABLES:,} tables")
         if len({module.path for module in self.modules}) < len(self.modules):
             raise ValueError("modules must each have a path of their own")
@@ -49,38 +55,83 @@ class CapturedProblem(_CapturedMachines, kw_only=True):
         }:
             raise ValueError("there must be a sharder for each kind of module")
         for option in self.options or ():
-            if option.module >= len(self.modules) or option.table >= len(
-                self.modules[option.module].tables
-            ):
+            if option.module >= len(sizes) or option.table >= sizes[option.module]:
                 raise ValueError("options must be of modules and tables that are there")
             if any(estimate >= len(self.estimates) for *_, estimate in option.shards):
                 raise ValueError("options must have shards with estimates that are there")
 
-    def replayed_options(self) -> CapturedOptions | None:
-        """Return the captured options with their estimates, or None if none were enumerated."""
-        if self.options is None:
-            return None
-        fqns = [
-            [f"{module.path}.{table.name}" for table in module.tables] for module in self.modules
-        ]
-        return CapturedOptions(
-            tuple((fqns[option.module][option.table], option) for option in self.options),
-            tuple((Storage(*row[:3]), Perf(*row[3:])) for row in self.estimates),
+    @classmethod
+    def of(
+        cls, planner: EmbeddingShardingPlanner, modules: Sequence[ShardedModule], names: Names
+    ) -> Self:
+        """Capture the inputs of a planner, without options, estimates and a plan.
+
+        Raises ShardbenchError if a module, a table, a sharder or a constraint cannot be captured.
+        """
+        configs = [config for module in modules for config, _ in module.tables]
+        tables = names.written(config.name for config in configs)
+        constraints = {
+            name: constraint
+            for name, constraint in (planner._constraints or {}).items()
+            if name in tables
+        }
+        readers = (*configs, *constraints.values())
+        features = names.written(name for it in readers for name in it.feature_names or ())
+        parts = names.written(part for module in modules for part in module.path.split("."))
+        parts[""] = ""  # the path of a model that is a collection itself
+        topology = planner._topology
+        sharders = {module.kind: module.sharder for module in modules}
+        return cls(
+            topology=CapturedTopology.of(topology),
+            batch_size=planner._batch_size,
+            reservation=CapturedReservation.of(planner._storage_reservation, names.hashed),
+            sharders=[
+                captured_sharder(sharder, kind, topology.compute_device)
+                for kind, sharder in sharders.items()
+            ],
+            modules=[
+                CapturedModule.of(
+                    module,
+                    ".".join(parts[part] for part in module.path.split(".")),
+                    tables,
+                    features,
+                )
+                for module in modules
+            ],
+            constraints={
+                tables[name]: captured_constraints(constraint, features)
+                for name, constraint in constraints.items()
+            },
+            planner=CapturedPlanner.of(planner, names.hashed),
+            options=None,
+            estimates=[],
+            found=None,
         )
+
+    @property
+    def decision(self) -> str:
+        """The fingerprint of the live planner's plan, or 'none, ' and the class of its error."""
+        if self.found is None:
+            return "not known"
+        return self.found.fingerprint or f"none, {self.found.error}"
+
+    def fqn(self, module: int, table: int) -> str:
+        """Return torchrec's name of a table, by the indices of its module and of it in there."""
+        return f"{self.modules[module].path}.{self.modules[module].tables[table].name}"
 
 
 def read_problem(path: str | Path) -> CapturedProblem:
     """Read a captured file; raises UsageError if it is damaged or belongs to another family."""
-    return _read(path, CapturedProblem)
-
-
-def read_machines(path: str | Path) -> Machines:
-    """Return the machines of a captured file; raises UsageError as `read_problem` does."""
-    return _read(path, _CapturedMachines).topology.machines()
-
-
-def _read(path: str | Path, kind: type[T]) -> T:
     try:
-        return msgspec.convert(read_captured(path, FAMILY), kind)
+        return msgspec.convert(read_captured(path, "embedding"), CapturedProblem)
     except msgspec.ValidationError as error:
         raise UsageError(f"{path} is damaged: {error}.") from None
+
+
+def plain(value: object) -> object:
+    """Convert a number or text of another class, such as NumPy's, to a built-in type."""
+    if isinstance(value, Integral | Real):
+        return int(value) if isinstance(value, Integral) else float(value)
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"a {type(value).__name__} cannot be stored")

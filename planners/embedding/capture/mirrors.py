@@ -27,9 +27,6 @@ from torchrec.modules.embedding_configs import DataType
 
 from harness.contract import ShardbenchError, Topology as Machines, captured_topology
 
-SHARDING_TYPES = [kind.value for kind in ShardingType]
-KERNELS = [kernel.value for kernel in EmbeddingComputeKernel]
-
 # More than any memory; sums of a few still fit the integers of NumPy.
 _MOST_BYTES = 2**62
 _MOST_RANKS = 2**17
@@ -58,25 +55,29 @@ def one_of(names: Iterable[str]) -> Meta:
     return Meta(pattern=rf"^({'|'.join(names)})\Z")
 
 
+def runs_of(values: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return runs of equal values, as tuples of the length of the run and the value."""
+    return [(len(list(run)), *value) for value, run in groupby(values)]
+
+
 class Mirror(Struct, frozen=True):
-    """A captured torchrec object; the class of a member of an enumeration is in `enums`."""
+    """A captured torchrec object of class `original`.
+
+    `parts` has the fields that are not numbers, texts or lists: the enumeration of a field that is
+    stored by its member's name, or the mirror of a field that is an object.
+    """
 
     original: ClassVar[Any]
-    enums: ClassVar[Mapping[str, Any]] = {}
+    parts: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def of(cls, live: Any, **given: Any) -> Self:
-        """Capture a torchrec object; `given` replaces fields, and enums are stored by name."""
-        mirrors = {mirror.original: mirror for mirror in Mirror.__subclasses__()}
-
-        def captured(value: Any) -> Any:
-            if isinstance(value, Enum):
-                return value.name
-            kinds = [mirrors[kind] for kind in type(value).__mro__ if kind in mirrors]
-            return kinds[0].of(value) if kinds else value
-
-        fields = {name: captured(getattr(live, name, None)) for name in cls.__struct_fields__}
-        return cls(**fields | given)
+        """Capture a torchrec object; `given` replaces fields."""
+        fields = {name: getattr(live, name, None) for name in cls.__struct_fields__} | given
+        for name, kind in cls.parts.items():
+            if (value := fields[name]) is not None:
+                fields[name] = value.name if issubclass(kind, Enum) else kind.of(value)
+        return cls(**fields)
 
     def make(self) -> Any:
         """Return a new torchrec object with the captured fields."""
@@ -85,11 +86,9 @@ class Mirror(Struct, frozen=True):
     def fields(self) -> dict[str, Any]:
         """Return the captured fields as torchrec has them."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
-        for name, value in fields.items():
-            if isinstance(value, Mirror):
-                fields[name] = value.make()
-            elif name in self.enums and value is not None:
-                fields[name] = self.enums[name][value]
+        for name, kind in self.parts.items():
+            if (value := fields[name]) is not None:
+                fields[name] = kind[value] if issubclass(kind, Enum) else value.make()
         return fields
 
 
@@ -105,8 +104,6 @@ class PrefetchPasses(Mirror, frozen=True):
 class CacheStatistics(Mirror, frozen=True):
     """Captured EmbeddingOffloadStats: the miss ratios of a cache, as a function of its size."""
 
-    original = EmbeddingOffloadStats
-
     cacheability: Number
     expected_lookups: Number
     height: Positive
@@ -114,9 +111,15 @@ class CacheStatistics(Mirror, frozen=True):
 
     @classmethod
     def of(cls, live: Any, **_: Any) -> Self:
-        """Capture an EmbeddingOffloadStats."""
-        cacheability, ratios = float(live.cacheability), live.hist.tolist()
-        return cls(cacheability, live.expected_lookups, live.height, ratios)
+        """Capture an EmbeddingOffloadStats; raises ShardbenchError for a user's own statistics."""
+        if type(live) is not EmbeddingOffloadStats:
+            raise ShardbenchError(
+                f"A cache has statistics of class {type(live).__name__}; only torchrec's "
+                "EmbeddingOffloadStats are supported."
+            )
+        return super().of(
+            live, cacheability=float(live.cacheability), miss_ratios=live.hist.tolist()
+        )
 
     def make(self) -> EmbeddingOffloadStats:
         """Return a new EmbeddingOffloadStats."""
@@ -128,7 +131,12 @@ class CapturedCache(Mirror, frozen=True):
     """The captured cache parameters of a table."""
 
     original = CacheParams
-    enums: ClassVar = {"algorithm": CacheAlgorithm, "precision": DataType}
+    parts: ClassVar = {
+        "algorithm": CacheAlgorithm,
+        "precision": DataType,
+        "stats": CacheStatistics,
+        "multipass_prefetch_config": PrefetchPasses,
+    }
 
     algorithm: Annotated[str, one_of(CacheAlgorithm.__members__)] | None
     load_factor: Number | None
@@ -152,7 +160,12 @@ class CapturedConstraints(Mirror, frozen=True):
     """The captured constraints of one table."""
 
     original = ParameterConstraints
-    enums: ClassVar = {"bounds_check_mode": BoundsCheckMode, "output_dtype": DataType}
+    parts: ClassVar = {
+        "cache_params": CapturedCache,
+        "bounds_check_mode": BoundsCheckMode,
+        "output_dtype": DataType,
+        "key_value_params": KeyValueSizes,
+    }
 
     sharding_types: list[str] | None
     compute_kernels: list[str] | None
@@ -173,20 +186,14 @@ class CapturedConstraints(Mirror, frozen=True):
 
 
 def captured_constraints(
-    constraints: ParameterConstraints, table: str, features: Mapping[str, str]
+    constraints: ParameterConstraints, features: Mapping[str, str]
 ) -> CapturedConstraints:
-    """Capture a table's constraints; raises ShardbenchError for a user's own cache statistics."""
-    stats = constraints.cache_params and constraints.cache_params.stats
-    if stats is not None and type(stats) is not EmbeddingOffloadStats:
-        raise ShardbenchError(
-            f"The cache statistics of table '{table}' are a {type(stats).__name__}; only "
-            "torchrec's EmbeddingOffloadStats are supported."
-        )
+    """Capture a table's constraints; `features` maps names to their texts in the file."""
     group, names = constraints.device_group, constraints.feature_names
     return CapturedConstraints.of(
         constraints,
-        sharding_types=_known(constraints.sharding_types, SHARDING_TYPES),
-        compute_kernels=_known(constraints.compute_kernels, KERNELS),
+        sharding_types=_known(constraints.sharding_types, ShardingType),
+        compute_kernels=_known(constraints.compute_kernels, EmbeddingComputeKernel),
         is_weighted=bool(constraints.is_weighted),
         feature_names=None if names is None else [features[name] for name in names],
         device_group=group if not group or group in ("cpu", "cuda", "mtia") else "unknown",
@@ -194,15 +201,14 @@ def captured_constraints(
     )
 
 
-def _known(values: Any, known: Collection[str]) -> list[str] | None:
+def _known(values: Collection[str] | None, kinds: Iterable[Enum]) -> list[str] | None:
     """Replace values that torchrec does not know by 'unknown', as they may be private names."""
+    known = {kind.value for kind in kinds}
     return None if values is None else [text if text in known else "unknown" for text in values]
 
 
 class CapturedTopology(Mirror, frozen=True):
     """A captured topology; bandwidths are in bytes per millisecond."""
-
-    original = Topology
 
     compute_device: Literal["cpu", "cuda", "mtia"]
     world_size: Ranks
@@ -223,34 +229,35 @@ class CapturedTopology(Mirror, frozen=True):
     @classmethod
     def of(cls, live: Any, **_: Any) -> Self:
         """Capture a torchrec Topology; its custom data decide how rows are cut."""
-        custom = live._custom_topology_data
-        lists = custom and {
-            name: list(custom.get_data(name))
+        data = live._custom_topology_data
+        custom = data and {
+            name: list(data.get_data(name))
             for name in CustomTopologyData.supported_fields
-            if custom.has_data(name)
+            if data.has_data(name)
         }
         devices = device_runs(live)
-        return super().of(live, pod_size=live._pod_size, devices=devices, custom=lists)
+        return super().of(live, pod_size=live._pod_size, devices=devices, custom=custom)
 
     def __post_init__(self) -> None:
         ranks, known = self.world_size, CustomTopologyData.supported_fields
         if max(self.local_world_size, self.pod_size or 1) > ranks:
             raise ValueError(f"local_world_size and pod_size must be at most {ranks}")
-        check_devices(self.devices, ranks)
         for name, values in (self.custom or {}).items():
             if name not in known or len(values) != ranks:
                 raise ValueError(f"custom must have {', '.join(known)} for each of {ranks} ranks")
 
-    def make(self) -> Topology:
-        """Return a new torchrec Topology."""
+    def make(self, left: DeviceRuns | None = None) -> Topology:
+        """Return a new torchrec Topology, with all memory of its devices or with that `left`."""
         fields = self.fields()
-        devices, custom = fields.pop("devices"), fields.pop("custom")
+        devices, custom = left or fields["devices"], fields["custom"]
+        del fields["devices"], fields["custom"]
         topology = Topology(
             **fields,
             custom_topology_data=CustomTopologyData(custom, self.world_size) if custom else None,
             created_by_factory=True,  # avoids a warning about how to make topologies
         )
-        set_storage(topology, devices)
+        for device, storage in zip(topology.devices, storage_of_ranks(devices), strict=True):
+            device.storage = storage
         return topology
 
     def machines(self) -> Machines:
@@ -271,22 +278,9 @@ class CapturedTopology(Mirror, frozen=True):
 def device_runs(topology: Topology) -> DeviceRuns:
     """Return the memory of a topology's devices as runs of equal devices."""
     storages = (device.storage for device in topology.devices)
-    sizes = ((int(storage.hbm), int(storage.ddr), int(storage.ssd)) for storage in storages)
-    return [(len(list(run)), *storage) for storage, run in groupby(sizes)]
-
-
-def check_devices(runs: DeviceRuns, ranks: int) -> None:
-    """Raise ValueError unless the runs have as many devices as there are ranks."""
-    if sum(count for count, *_ in runs) != ranks:
-        raise ValueError(f"devices must be there for each of {ranks} ranks")
+    return runs_of((int(each.hbm), int(each.ddr), int(each.ssd)) for each in storages)
 
 
 def storage_of_ranks(runs: DeviceRuns) -> tuple[Storage, ...]:
     """Return the memory of each rank's device, from runs of equal devices."""
     return tuple(Storage(*storage) for count, *storage in runs for _ in range(count))
-
-
-def set_storage(topology: Topology, runs: DeviceRuns) -> None:
-    """Set the memory of a topology's devices from runs of equal devices."""
-    for device, storage in zip(topology.devices, storage_of_ranks(runs), strict=True):
-        device.storage = storage

@@ -1,81 +1,66 @@
-"""Captures a model's sharded modules, their tables, and their sharders.
+"""Captures a model's sharded modules with their tables, and the sharders.
 
 A sharder is captured by the values that torchrec's planner reads from it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, cast, get_args
 
 import torch
 from msgspec import Meta, Struct
 from torch import nn
 from torchrec import optim as torchrec_optim
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
-from torchrec.distributed.embedding_types import BaseEmbeddingSharder
+from torchrec.distributed.embedding_types import BaseEmbeddingSharder, EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.utils import build_sharder_data, sharder_name
-from torchrec.distributed.types import CommOp, ModuleSharder
-from torchrec.modules.embedding_configs import (
-    EmbeddingBagConfig,
-    EmbeddingConfig,
-    PoolingType,
-)
+from torchrec.distributed.types import CommOp, ModuleSharder, ShardingType
+from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import ShardbenchError
-from planners.embedding.capture.mirrors import (
-    KERNELS,
-    SHARDING_TYPES,
-    Number,
-    PrefetchPasses,
-    one_of,
-)
+from planners.embedding.capture.mirrors import Mirror, Number, PrefetchPasses, one_of
 from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, MOST_TABLES
-from planners.embedding.tables.torchrec_objects import DATA_TYPES, DTYPES
+from planners.embedding.tables.torchrec_objects import DATA_TYPES, DTYPES, configs_of
 
 ModuleKind = Literal["EmbeddingBagCollection", "EmbeddingCollection"]
-BAGS: Final = "EmbeddingBagCollection"
-_SEQUENCES: Final = "EmbeddingCollection"
-_KINDS: Mapping[type[nn.Module], ModuleKind] = {
-    EmbeddingBagCollection: BAGS,
-    EmbeddingCollection: _SEQUENCES,
-}
-# The optimizers that torchrec's estimate of optimizer state distinguishes; else "other".
+# The optimizers that torchrec's estimate of optimizer state distinguishes; all others are "other".
 _OPTIMIZERS = {
-    "SGD": (torch.optim.SGD, torchrec_optim.SGD),
-    "Adam": (torch.optim.Adam, torchrec_optim.Adam),
-    "RowWiseAdagrad": (torchrec_optim.RowWiseAdagrad,),
+    torch.optim.SGD: "SGD",
+    torchrec_optim.SGD: "SGD",
+    torch.optim.Adam: "Adam",
+    torchrec_optim.Adam: "Adam",
+    torchrec_optim.RowWiseAdagrad: "RowWiseAdagrad",
+    torch.optim.Adagrad: "other",
 }
+_SHARDERS: Mapping[ModuleKind, Any] = {
+    "EmbeddingBagCollection": EmbeddingBagCollectionSharder,
+    "EmbeddingCollection": EmbeddingCollectionSharder,
+}
+# The arguments for fused kernels that the planner reads.
+_FUSED = ("cache_load_factor", "prefetch_pipeline", "multipass_prefetch_config")
+_TYPES = [kind.value for kind in ShardingType]
+_KERNELS = [kernel.value for kernel in EmbeddingComputeKernel]
 _BY_BYTES = {1: torch.int8, 2: torch.float16, 4: torch.float32, 8: torch.float64}
+_ItemBytes = Literal[1, 2, 4, 8]
 
 NewNames = Mapping[str, str]
 """The captured text of each name, itself or hashed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardedModule:
-    """A module with its path and sharder, and the weights of its shardable tables by name."""
+class ShardedModule(NamedTuple):
+    """A module with its path and sharder; `tables` are configurations and weights."""
 
     path: str
     module: nn.Module
     sharder: ModuleSharder[nn.Module]
-    parameters: Mapping[str, nn.Parameter]
+    tables: Sequence[tuple[Any, nn.Parameter]]  # in the sharder's order
 
     @property
-    def kind(self) -> ModuleKind:
-        """The module's class name, `EmbeddingBagCollection` or `EmbeddingCollection`."""
-        return _KINDS[type(self.module)]
-
-    def configs(self) -> Iterator[tuple[Any, nn.Parameter]]:
-        """Yield the configuration and the parameter of each table, in the sharder's order."""
-        module: Any = self.module
-        is_pooled = self.kind == BAGS
-        configs = module.embedding_bag_configs() if is_pooled else module.embedding_configs()
-        by_name = {config.name: config for config in configs}
-        for name, parameter in self.parameters.items():
-            yield by_name[name], parameter
+    def kind(self) -> Any:
+        """The class name of the module, a ModuleKind."""
+        return type(self.module).__name__
 
 
 def sharded_modules(
@@ -95,12 +80,14 @@ def sharded_modules(
             before = f"{path}." if path else ""
             waiting += [(before + name, inner) for name, inner in child.named_children()]
         elif parameters := sharder.shardable_parameters(child):
-            if type(child) not in _KINDS:
+            if type(child) not in (EmbeddingBagCollection, EmbeddingCollection):
                 raise ShardbenchError(
-                    f"Module '{path}' is a {sharder_name(type(child))}; only "
-                    f"torchrec.modules' {BAGS} and {_SEQUENCES} are supported."
+                    f"Module '{path}' is a {sharder_name(type(child))}; only torchrec.modules' "
+                    f"{' and '.join(get_args(ModuleKind))} are supported."
                 )
-            sharded.append(ShardedModule(path, child, sharder, parameters))
+            configs = {config.name: config for config in configs_of(child)}
+            tables = [(configs[name], parameter) for name, parameter in parameters.items()]
+            sharded.append(ShardedModule(path, child, sharder, tables))
     return sharded
 
 
@@ -110,15 +97,13 @@ class CapturedTable(Struct, frozen=True):
     name: Annotated[str, Meta(pattern=r"^[^.]+\Z")]
     rows: Annotated[int, Meta(ge=1, le=MOST_ROWS)]
     dim: Annotated[int, Meta(ge=1, le=MOST_DIM)]
-    dtype: Literal["fp32", "fp16", "bf16"]
-    pooling: Literal["SUM", "MEAN", "NONE"]
-    optimizer: Literal["SGD", "Adam", "RowWiseAdagrad", "other"] | None
+    dtype: Annotated[str, one_of(DATA_TYPES)]
+    pooling: Annotated[str, one_of(PoolingType.__members__)]
+    optimizer: Annotated[str, one_of(_OPTIMIZERS.values())] | None
     features: list[str]
 
     @classmethod
-    def of(
-        cls, config: Any, parameter: nn.Parameter, name: str, features: NewNames
-    ) -> "CapturedTable":
+    def of(cls, config: Any, parameter: nn.Parameter, name: str, features: NewNames) -> Self:
         """Capture a table; raises ShardbenchError for a virtual table or an unknown data type."""
         if config.use_virtual_table:
             raise ShardbenchError(f"Table '{config.name}' is virtual, which is not supported.")
@@ -127,32 +112,34 @@ class CapturedTable(Struct, frozen=True):
                 f"Table '{config.name}' is of {parameter.dtype}; only {', '.join(ITEM_BYTES)} are "
                 "supported."
             )
+        optimizers = getattr(parameter, "_optimizer_classes", None)
         rows, dim = map(int, parameter.shape)
-        dtype: Any = DTYPES[parameter.dtype]
-        pooling: Any = config.pooling.value if isinstance(config, EmbeddingBagConfig) else "NONE"
-        optimizer: Any = None
-        if used := getattr(parameter, "_optimizer_classes", None):
-            known = (name for name, classes in _OPTIMIZERS.items() if used[0] in classes)
-            optimizer = next(known, "other")
-        read = [features[feature] for feature in config.feature_names]
-        return cls(name, rows, dim, dtype, pooling, optimizer, read)
-
-    def config(self) -> EmbeddingBagConfig | EmbeddingConfig:
-        """Return the table's configuration for its kind of module."""
-        is_pooled = self.pooling != "NONE"
-        config: Any = EmbeddingBagConfig if is_pooled else EmbeddingConfig
-        return config(
-            name=self.name,
-            num_embeddings=self.rows,
-            embedding_dim=self.dim,
-            data_type=DATA_TYPES[self.dtype],
-            feature_names=list(self.features),
-            **({"pooling": PoolingType(self.pooling)} if is_pooled else {}),
+        return cls(
+            name=name,
+            rows=rows,
+            dim=dim,
+            dtype=DTYPES[parameter.dtype],
+            pooling=config.pooling.value if isinstance(config, EmbeddingBagConfig) else "NONE",
+            optimizer=_OPTIMIZERS.get(optimizers[0], "other") if optimizers else None,
+            features=[features[feature] for feature in config.feature_names],
         )
+
+    def make(self) -> EmbeddingBagConfig | EmbeddingConfig:
+        """Return the table's configuration for its kind of module."""
+        fields: dict[str, Any] = {
+            "name": self.name,
+            "num_embeddings": self.rows,
+            "embedding_dim": self.dim,
+            "data_type": DATA_TYPES[self.dtype],
+            "feature_names": list(self.features),
+        }
+        if self.pooling == "NONE":
+            return EmbeddingConfig(**fields)
+        return EmbeddingBagConfig(**fields, pooling=PoolingType(self.pooling))
 
 
 class CapturedModule(Struct, frozen=True):
-    """A captured module with its tables; `make` rebuilds it on the meta device."""
+    """A captured module with its tables."""
 
     path: str
     kind: ModuleKind
@@ -162,40 +149,41 @@ class CapturedModule(Struct, frozen=True):
     def __post_init__(self) -> None:
         if len({table.name for table in self.tables}) < len(self.tables):
             raise ValueError("tables must each have a name of their own")
-        if any((table.pooling == "NONE") == (self.kind == BAGS) for table in self.tables):
-            raise ValueError(f"pooling must be SUM or MEAN in an {BAGS}, and NONE in others")
+        if any((table.pooling == "NONE") == self.is_pooled for table in self.tables):
+            raise ValueError("pooling must be SUM or MEAN in bags, and NONE in other collections")
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether it is an EmbeddingBagCollection."""
+        return self.kind == "EmbeddingBagCollection"
 
     @classmethod
-    def of(
-        cls, sharded: ShardedModule, path: str, tables: NewNames, features: NewNames
-    ) -> "CapturedModule":
+    def of(cls, sharded: ShardedModule, path: str, tables: NewNames, features: NewNames) -> Self:
         """Capture a module under `path`; `tables` and `features` map names to captured names."""
         module: Any = sharded.module
         return cls(
             path=path,
             kind=sharded.kind,
-            is_weighted=sharded.kind == BAGS and bool(module.is_weighted()),
+            is_weighted=isinstance(module, EmbeddingBagCollection) and module.is_weighted(),
             tables=[
                 CapturedTable.of(config, parameter, tables[config.name], features)
-                for config, parameter in sharded.configs()
+                for config, parameter in sharded.tables
             ],
         )
 
     def make(self) -> nn.Module:
         """Return a new module with these tables, on the meta device."""
-        configs: list[Any] = [table.config() for table in self.tables]
+        configs: list[Any] = [table.make() for table in self.tables]
         meta = torch.device("meta")
-        module: Any
-        if self.kind == BAGS:
-            module = EmbeddingBagCollection(configs, is_weighted=self.is_weighted, device=meta)
-            weights = module.embedding_bags
-        else:
-            module = EmbeddingCollection(configs, device=meta)
-            weights = module.embeddings
-        for table in self.tables:
+        module: nn.Module = (
+            EmbeddingBagCollection(configs, is_weighted=self.is_weighted, device=meta)
+            if self.is_pooled
+            else EmbeddingCollection(configs, device=meta)
+        )
+        kinds = {name: kind for kind, name in _OPTIMIZERS.items()}
+        for table, weight in zip(self.tables, module.parameters(), strict=True):
             if table.optimizer is not None:
-                optimizer, *_ = _OPTIMIZERS.get(table.optimizer, (torch.optim.Adagrad,))
-                weights[table.name].weight._optimizer_classes = [optimizer]
+                cast(Any, weight)._optimizer_classes = [kinds[table.optimizer]]
         return module
 
 
@@ -204,7 +192,7 @@ def model_of(modules: Sequence[CapturedModule]) -> nn.Module:
 
     Raises ValueError if two modules have the same path, or if torch rejects a name.
     """
-    if [module.path for module in modules] == [""]:
+    if modules[0].path == "" and len(modules) == 1:
         return modules[0].make()
     root = nn.Module()
     for captured in reversed(modules):  # torchrec's enumerator visits the last child first
@@ -224,60 +212,23 @@ def model_of(modules: Sequence[CapturedModule]) -> nn.Module:
     return root
 
 
-_Kernels = list[Annotated[str, one_of(KERNELS)]]
-_ItemBytes = Literal[1, 2, 4, 8]
-
-
-class CapturedSharder(Struct, frozen=True):
+class CapturedSharder(Mirror, frozen=True):
     """A sharder for one class of modules; `kernels` are by kind of device, then sharding type."""
 
+    parts: ClassVar = {"multipass_prefetch_config": PrefetchPasses}
+
     module: ModuleKind
-    kernels: dict[str, dict[Annotated[str, one_of(SHARDING_TYPES)], _Kernels]]
+    kernels: dict[str, dict[Annotated[str, one_of(_TYPES)], list[Annotated[str, one_of(_KERNELS)]]]]
     cache_load_factor: Number | None
     prefetch_pipeline: bool | None
     multipass_prefetch_config: PrefetchPasses | None
-    bytes_sent: dict[
-        Annotated[str, one_of(op.name for op in CommOp)], tuple[_ItemBytes, _ItemBytes]
-    ]  # per element, forward and backward, by communication
-
-    @classmethod
-    def of(
-        cls, sharder: ModuleSharder[nn.Module], module: ModuleKind, device: str
-    ) -> "CapturedSharder":
-        """Capture a sharder for modules of class `module`, with its kernels for `device` and GPUs.
-
-        Raises ShardbenchError if the sharder is not a BaseEmbeddingSharder of torchrec.
-        """
-        if not isinstance(sharder, BaseEmbeddingSharder):
-            raise ShardbenchError(
-                f"{type(sharder).__name__}, a sharder of {module}s, is no BaseEmbeddingSharder of "
-                "torchrec, so its answers are unknown."
-            )
-        data = build_sharder_data(sharder)
-        passes = data.fused_params.get("multipass_prefetch_config")
-        return cls(
-            module=module,
-            kernels={
-                kind: {
-                    sharding_type: list(sharder.compute_kernels(sharding_type, kind))
-                    for sharding_type in sharder.sharding_types(kind)
-                }
-                for kind in sorted({device, "cuda"})
-            },
-            cache_load_factor=data.fused_params.get("cache_load_factor"),
-            prefetch_pipeline=data.fused_params.get("prefetch_pipeline"),
-            multipass_prefetch_config=passes and PrefetchPasses.of(passes),
-            bytes_sent=dict(data.qcomm_dtype_sizes),
-        )
+    # Per element, forward and backward, by communication.
+    bytes_sent: dict[Annotated[str, one_of(CommOp.__members__)], tuple[_ItemBytes, _ItemBytes]]
 
     def make(self) -> ModuleSharder[nn.Module]:
-        """Return a new sharder with the captured values."""
-        passes = self.multipass_prefetch_config
-        fused_params = {
-            "cache_load_factor": self.cache_load_factor,
-            "prefetch_pipeline": self.prefetch_pipeline,
-            "multipass_prefetch_config": passes and passes.make(),
-        }
+        """Return a new sharder that answers as the captured one."""
+        captured, fields = self, self.fields()
+        kind: Any = _SHARDERS[self.module]
         codecs = {
             name: SimpleNamespace(
                 forward=SimpleNamespace(quantized_dtype=_BY_BYTES[forward]),
@@ -285,30 +236,44 @@ class CapturedSharder(Struct, frozen=True):
             )
             for name, (forward, backward) in self.bytes_sent.items()
         }
-        kind = _ReplayedBagsSharder if self.module == BAGS else _ReplayedSequencesSharder
-        sharder = kind(
-            fused_params={key: value for key, value in fused_params.items() if value is not None},
+
+        class AsCaptured(kind):
+            def sharding_types(self, compute_device_type: str) -> list[str]:
+                return list(captured.kernels.get(compute_device_type, {}))
+
+            def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
+                return captured.kernels[compute_device_type][sharding_type]
+
+        sharder: ModuleSharder[nn.Module] = AsCaptured(
+            fused_params={name: fields[name] for name in _FUSED if fields[name] is not None},
             qcomm_codecs_registry=codecs or None,
         )
-        sharder.captured = self
         return sharder
 
 
-class _CapturedAnswers:
-    """A mixin that makes a sharder return the captured sharding types and kernels."""
+def captured_sharder(
+    sharder: ModuleSharder[nn.Module], module: ModuleKind, device: str
+) -> CapturedSharder:
+    """Capture a sharder for modules of class `module`, with its kernels for `device` and GPUs.
 
-    captured: CapturedSharder
-
-    def sharding_types(self, compute_device_type: str) -> list[str]:
-        return list(self.captured.kernels.get(compute_device_type, {}))
-
-    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
-        return self.captured.kernels[compute_device_type][sharding_type]
-
-
-class _ReplayedBagsSharder(_CapturedAnswers, EmbeddingBagCollectionSharder):
-    pass
-
-
-class _ReplayedSequencesSharder(_CapturedAnswers, EmbeddingCollectionSharder):
-    pass
+    Raises ShardbenchError if the sharder is not a BaseEmbeddingSharder of torchrec.
+    """
+    if not isinstance(sharder, BaseEmbeddingSharder):
+        raise ShardbenchError(
+            f"{type(sharder).__name__}, a sharder of {module}s, is no BaseEmbeddingSharder of "
+            "torchrec, so its answers are unknown."
+        )
+    data = build_sharder_data(sharder)
+    kernels = {
+        kind: {
+            sharding_type: list(sharder.compute_kernels(sharding_type, kind))
+            for sharding_type in sharder.sharding_types(kind)
+        }
+        for kind in sorted({device, "cuda"})
+    }
+    return CapturedSharder.of(
+        SimpleNamespace(**data.fused_params),
+        module=module,
+        kernels=kernels,
+        bytes_sent=dict(data.qcomm_dtype_sizes),
+    )

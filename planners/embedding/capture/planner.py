@@ -4,9 +4,9 @@ A component of torchrec or shardbench can be made again; of a user's own class o
 kept.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, NamedTuple, Self, cast
+from typing import Annotated, Any, ClassVar, Self, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -18,19 +18,47 @@ from planners.embedding.drop_in.planner import Mode, Planner
 from planners.embedding.same_plan import bin_proposer
 
 _KINDS = {"EmbeddingShardingPlanner": EmbeddingShardingPlanner, "Planner": Planner}
-_OWN = ("mode", "search_seconds", "seed")
+_OWN = ("mode", "search_seconds", "seed")  # arguments that only shardbench's Planner takes
 _MOST_SECONDS = 10**9
+_UNNAMED = "a class of one's own"
 
 _Seconds = Annotated[float, Meta(ge=0.001, le=_MOST_SECONDS)]
 _Share = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
 
 
+# The constructor arguments of the components that can be made again; an installed torchrec may
+# lack some of the classes.
+_ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
+    "GreedyProposer": {"use_depth": bool, "threshold": Whole},
+    "UniformProposer": {"use_depth": bool},
+    "GridSearchProposer": {"max_proposals": Whole},
+    "DynamicProgrammingProposer": {"hbm_bins_per_device": Whole},
+    "EmbeddingOffloadScaleupProposer": {"use_depth": bool},
+    "BinProposer": {"bins_per_device": Whole},
+    "BinProposer2D": {"bins_per_device": Whole, "ddr_bins_per_device": Whole},
+    "GreedyPerfPartitioner": {"sort_by": partitioners.SortBy, "balance_modules": bool},
+    "MemoryBalancedPartitioner": {
+        "max_search_count": Whole,
+        "tolerance": Number,
+        "balance_modules": bool,
+    },
+    "NoopPerfModel": {},
+    "NoopStorageModel": {},
+    "FixedPercentageStorageReservation": {"percentage": _Share},
+    "HeuristicalStorageReservation": {
+        "percentage": _Share,
+        "parameter_multiplier": Number,
+        "dense_tensor_estimate": Whole,
+    },
+    "InferenceStorageReservation": {"percentage": _Share, "dense_tensor_estimate": Whole},
+    "FixedAbsoluteStorageReservation": {"hbm_reserved_bytes": Whole},
+}
+
+
 class Component(Struct):
     """A component of a planner; `settings` are its constructor arguments, None if unknown."""
 
-    # The types of the constructor arguments of each class that can be made again, in `modules`.
-    modules: ClassVar[tuple[Any, ...]]
-    known: ClassVar[dict[str, dict[str, Any]]]
+    modules: ClassVar[tuple[Any, ...]]  # that have the classes in `_ARGUMENTS`
 
     kind: str
     settings: dict[str, Any] | None
@@ -40,49 +68,46 @@ class Component(Struct):
         if self.settings is None:
             return
         if self._class(self.kind) is None:
-            names = (name for name in self.known if self._class(name))
-            raise ValueError(f"kind must be one of {', '.join(names)}")
+            raise ValueError(f"kind must be one of {', '.join(filter(self._class, _ARGUMENTS))}")
         try:
             self._arguments()
         except msgspec.ValidationError as error:
             raise ValueError(f"{self.kind}: {error}") from None
 
     @classmethod
-    def of(cls, component: Any, hashed: bool, **more: Any) -> Self:
+    def of(cls, component: Any, hashed: bool) -> Self:
         """Capture a component.
 
         For a user's own class `settings` is None. With `hashed` its name is left out as well.
         """
         name = type(component).__name__
         if cls._class(name) is not type(component):
-            return cls("a class of one's own" if hashed else name, None, False, **more)
+            return cls(_UNNAMED if hashed else name, None, False)
         values = vars(component)  # an argument is stored as an attribute, `name` or `_name`
-        settings = {key: values.get(f"_{key}", values.get(key)) for key in cls.known[name]}
-        return cls(name, msgspec.to_builtins(settings), _is_used(component), **more)
+        settings = {key: values.get(f"_{key}", values.get(key)) for key in _ARGUMENTS[name]}
+        return cls(name, msgspec.to_builtins(settings), _is_used(component))
 
     @property
     def obstacle(self) -> str | None:
         """The reason why the component cannot be created again, as a clause, or None."""
         if self.settings is None:
             return f"{self.kind} is neither torchrec's nor shardbench's"
-        if self.used:
-            return f"its {self.kind} had planned before, and keeps what it found"
-        return None
+        return f"its {self.kind} had planned before, and keeps what it found" if self.used else None
 
     def make(self, **more: Any) -> Any:
         """Return a new component with the captured settings; `obstacle` must be None."""
-        return cast(Any, self._class(self.kind))(**self._arguments(), **more)
+        kind: Any = self._class(self.kind)
+        return kind(**self._arguments(), **more)
 
     @classmethod
     def _class(cls, name: str) -> type[Any] | None:
-        """Return the known class of this name, or None; the installed torchrec may lack it."""
-        if name not in cls.known:
-            return None
-        return next((vars(module)[name] for module in cls.modules if name in vars(module)), None)
+        """Return the class of this name that can be made again, or None."""
+        homes = [module for module in cls.modules if name in _ARGUMENTS and hasattr(module, name)]
+        return getattr(homes[0], name) if homes else None
 
     def _arguments(self) -> dict[str, Any]:
         """Return the settings as constructor arguments; raises msgspec's ValidationError."""
-        fields = [(key, kind | None) for key, kind in self.known[self.kind].items()]
+        fields = [(key, kind | None) for key, kind in _ARGUMENTS[self.kind].items()]
         arguments = msgspec.convert(self.settings, msgspec.defstruct(self.kind, fields))
         return msgspec.structs.asdict(arguments)
 
@@ -91,36 +116,18 @@ class CapturedProposer(Component):
     """A captured proposer."""
 
     modules = (proposers, bin_proposer)
-    known: ClassVar = {
-        "GreedyProposer": {"use_depth": bool, "threshold": Whole},
-        "UniformProposer": {"use_depth": bool},
-        "GridSearchProposer": {"max_proposals": Whole},
-        "DynamicProgrammingProposer": {"hbm_bins_per_device": Whole},
-        "EmbeddingOffloadScaleupProposer": {"use_depth": bool},
-        "BinProposer": {"bins_per_device": Whole},
-        "BinProposer2D": {"bins_per_device": Whole, "ddr_bins_per_device": Whole},
-    }
 
 
 class CapturedPartitioner(Component):
     """A captured partitioner."""
 
     modules = (partitioners,)
-    known: ClassVar = {
-        "GreedyPerfPartitioner": {"sort_by": partitioners.SortBy, "balance_modules": bool},
-        "MemoryBalancedPartitioner": {
-            "max_search_count": Whole,
-            "tolerance": Number,
-            "balance_modules": bool,
-        },
-    }
 
 
 class CapturedPerfModel(Component):
     """A captured perf model; `make` needs the argument `topology`."""
 
     modules = (perf_models,)
-    known: ClassVar = {"NoopPerfModel": {}, "NoopStorageModel": {}}
 
 
 class CapturedReservation(Component):
@@ -131,19 +138,9 @@ class CapturedReservation(Component):
     """
 
     modules = (storage_reservations,)
-    known: ClassVar = {
-        "FixedPercentageStorageReservation": {"percentage": _Share},
-        "HeuristicalStorageReservation": {
-            "percentage": _Share,
-            "parameter_multiplier": Number,
-            "dense_tensor_estimate": Whole,
-        },
-        "InferenceStorageReservation": {"percentage": _Share, "dense_tensor_estimate": Whole},
-        "FixedAbsoluteStorageReservation": {"hbm_reserved_bytes": Whole},
-    }
 
-    left: DeviceRuns | None
-    refused: str | None
+    left: DeviceRuns | None = None
+    refused: str | None = None
 
 
 def _is_used(component: Any) -> bool:
@@ -176,15 +173,13 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
             raise ValueError(f"a Planner must have {', '.join(_OWN)}")
 
     @classmethod
-    def of(cls, planner: EmbeddingShardingPlanner, hashed: bool) -> "CapturedPlanner":
+    def of(cls, planner: EmbeddingShardingPlanner, hashed: bool) -> Self:
         """Capture a planner; with `hashed` the name of a user's own class is left out."""
-        kind = "EmbeddingShardingPlanner"
-        own: dict[str, Any] = {}
+        kind, own = "EmbeddingShardingPlanner", {}
         if type(planner) is Planner:
-            kind = "Planner"
-            own = {name: getattr(planner, f"_{name}") for name in _OWN}
+            kind, own = "Planner", {name: getattr(planner, f"_{name}") for name in _OWN}
         elif cast(Any, type(planner)).plan is not cast(Any, EmbeddingShardingPlanner).plan:
-            kind = "a class of one's own" if hashed else type(planner).__name__
+            kind = _UNNAMED if hashed else type(planner).__name__
         return cls(
             kind=kind,
             **own,
@@ -236,15 +231,3 @@ class FoundPlan(Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.error is UNSET and UNSET in (self.fingerprint, self.proposals):
             raise ValueError("it must have a fingerprint and proposals, or an error")
-
-    @property
-    def decision(self) -> str:
-        """The plan's fingerprint, or 'none, ' and the class name of the error."""
-        return str(self.fingerprint) if self.error is UNSET else f"none, {self.error}"
-
-
-class LivePlanner(NamedTuple):
-    """The planner that was captured, and its decision: a plan's fingerprint or an error's name."""
-
-    planner: CapturedPlanner
-    decision: str

@@ -3,14 +3,14 @@
 Each check returns the reason why not, as a clause, or None.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.perf_models import NoopPerfModel
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import DynamicProgrammingProposer
 from torchrec.distributed.planner.types import (
-    DeviceHardware,
     PartitionByType,
     Partitioner,
     PerfModel,
@@ -23,19 +23,11 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.types import ShardingType
 
 from harness.contract import InfeasibleDecision
-from planners.embedding.plan_files.checks import (
-    check_memory,
-    check_names,
-    check_ranks,
-    check_tiling,
-)
+from planners.embedding.plan_files.checks import check_plan
 from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
 from planners.embedding.same_plan.proposals import STREAMS, rules_of
 from planners.embedding.search.options import copy_without_ranks, with_shards
 from planners.embedding.search.space import Placement, SearchSpace, devices_of
-
-Estimates = Callable[[list[ShardingOption]], None]
-"""Fills in the estimates of options that have none."""
 
 
 def obstacle_of_components(
@@ -54,10 +46,7 @@ def obstacle_of_components(
 def obstacle_of_proposers(
     proposers: Iterable[Proposer], topology: Topology | None = None
 ) -> str | None:
-    """Return why the proposals, on this topology if given, are not compiled.
-
-    Only the search for torchrec's plan makes the proposals of a planner's own proposers.
-    """
+    """Return why the proposals, on this topology if given, are not compiled."""
     types = [type(proposer) for proposer in proposers]
     for kind in types:
         if kind not in STREAMS:
@@ -75,17 +64,10 @@ def obstacle_of_proposers(
 def obstacle_of_problem(space: SearchSpace, topology: Topology) -> str | None:
     """Return why the compiled search does not support this problem."""
     # GreedyPerfPartitioner puts the shards of such an option on different ranks.
-    if any(
-        option.compute_kernel == EmbeddingComputeKernel.KEY_VALUE.value
-        and option.sharding_type == ShardingType.COLUMN_WISE.value
-        for option in space.options
-    ):
+    by_columns = EmbeddingComputeKernel.KEY_VALUE.value, ShardingType.COLUMN_WISE.value
+    if any((option.compute_kernel, option.sharding_type) == by_columns for option in space.options):
         return "the placement of kernel key_value by columns is not compiled"
-    rules = {option.partition_by for option in space.options}
-    if rules.difference(kind.value for kind in PartitionByType):
-        return "torchrec does not know how to place an option"
-    on_hosts = PartitionByType.MULTI_HOST.value in rules
-    if on_hosts and topology.intra_group_size > topology.world_size:
+    if (space.placement == Placement.HOSTS).any() and not devices_of(topology).hosts:
         return "there is no whole host for a grid"
     together = np.bincount(space.group)[space.group[space.table]] > 1
     if (together & (space.placement == Placement.DEVICE)).any():
@@ -93,43 +75,40 @@ def obstacle_of_problem(space: SearchSpace, topology: Topology) -> str | None:
     estimates = np.hstack([space.storage, space.perf])
     if not np.isfinite(estimates).all() or (estimates < 0).any():
         return "an estimate is negative or not finite"
-    if not all(_is_plain(device, rank) for rank, device in enumerate(topology.devices)):
-        return "the devices are not empty at first, or do not hold whole bytes"
+    for rank, device in enumerate(topology.devices):
+        sizes = (device.storage.hbm, device.storage.ddr, device.storage.ssd)
+        whole = all(isinstance(size, int) for size in sizes)
+        if device.rank != rank or device.perf.total or not whole:
+            return "the devices are not empty at first, or do not hold whole bytes"
     return None
 
 
-def _is_plain(device: DeviceHardware, rank: int) -> bool:
-    sizes = (device.storage.hbm, device.storage.ddr, device.storage.ssd)
-    whole = all(isinstance(size, int) for size in sizes)
-    return device.rank == rank and not device.perf.total and whole
-
-
 def fault_of(
+    planner: EmbeddingShardingPlanner,
     plan: list[ShardingOption],
     rating: float,
     tables: set[str],
     topology: Topology,
-    perf_model: PerfModel,
     partitioner: Partitioner | None = None,
-    estimates: Estimates | None = None,
 ) -> str | None:
-    """Return the fault of a plan as a clause, or None if the plan is right.
+    """Return the fault of a plan of a `Planner` as a clause, or None if the plan is right.
 
-    The plan must place the `tables` (torchrec's `fqn`), and the perf model must rate it `rating`
-    ms. If given, `partitioner` must choose the plan's ranks, and `estimates` must fill in its
-    estimates.
+    It must place the `tables` (torchrec's `fqn`), and the perf model must rate it `rating` ms. If
+    given, `partitioner` must choose its ranks. If the planner checks its plans, torchrec must
+    estimate its shards alike; a user's own enumerator has estimated them itself.
     """
     try:
         _check_layout(plan, tables, topology)
     except InfeasibleDecision as error:
         text = str(error)
         return text[0].lower() + text[1:].rstrip(".")
-    rated = perf_model.rate(plan)
+    rated = planner._perf_model.rate(plan)
     if rated != rating:
         return f"the compiled search rates its plan {rating} ms, torchrec {rated}"
-    if estimates is not None:
+    enumerator = planner._own_enumerator
+    if planner._check and planner._enumerator is enumerator:
         again = [with_shards(o, [Shard(s.size, s.offset) for s in o.shards]) for o in plan]
-        estimates(again)
+        enumerator.torchrecs().populate_estimates(again)
         for option, other in zip(plan, again, strict=True):
             for shard, own in zip(option.shards, other.shards, strict=True):
                 if (shard.perf, shard.storage) != (own.perf, own.storage):
@@ -151,17 +130,14 @@ def _ranks(plan: list[ShardingOption]) -> dict[str, list[int | None]]:
 
 def _check_layout(plan: list[ShardingOption], tables: set[str], topology: Topology) -> None:
     """Raise InfeasibleDecision if the tables, tiling, ranks or memory of a plan are wrong."""
-    check_names([option.fqn for option in plan], tables)
-    ranks, host_ranks = topology.world_size, topology.intra_group_size
+    host_ranks = topology.intra_group_size
+    capacities = devices_of(topology).storage.T.tolist()
+    check_plan(plan, tables, topology.world_size, host_ranks, *capacities)
     hosts: dict[str, int] = {}
     for option in plan:
-        check_tiling(option, tuple(option.tensor.shape), ranks)
-        check_ranks(option, ranks, host_ranks)
         if option.dependency and option.partition_by == PartitionByType.HOST.value:
             host = option.shards[0].rank // host_ranks
             if hosts.setdefault(option.dependency, host) != host:
                 raise InfeasibleDecision(
                     f"Table {option.name} is on another host than the tables it depends on."
                 )
-    capacities = devices_of(topology).storage.T.tolist()
-    check_memory([shard for option in plan for shard in option.shards], *capacities)

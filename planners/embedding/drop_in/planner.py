@@ -26,7 +26,6 @@ import torchrec
 from torch import nn
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
-from torchrec.distributed.planner.proposers import EmbeddingOffloadScaleupProposer
 from torchrec.distributed.planner.types import (
     Enumerator,
     ParameterConstraints,
@@ -36,7 +35,6 @@ from torchrec.distributed.planner.types import (
     PlannerError,
     PlannerErrorType,
     Proposer,
-    ShardEstimator,
     ShardingOption,
     Stats,
     StorageReservation,
@@ -205,29 +203,19 @@ class Planner(EmbeddingShardingPlanner):
         self._supported = RELEASES.allow("Planner", release, any_release=any_release)
         self._warned = not self._supported  # which a warning has said already
         self._fault: str | None = None
-        self._own_enumerator: EmbeddingEnumerator | None = None
-        self._estimators: List[ShardEstimator] | None = None
+        self._own_enumerator: Any = None
         if self._obstacle() is None and not enumerator:
             from planners.embedding.search.enumeration import DistinctShardEnumerator
 
-            self._enumerator = self._own_enumerator = self._new(DistinctShardEnumerator)
-
-    def _new(self, kind: type[EmbeddingEnumerator]) -> EmbeddingEnumerator:
-        return kind(self._topology, self._batch_size, self._constraints, self._estimators)
-
-    def estimate_with(self, estimators: List[ShardEstimator]) -> None:
-        """Use these estimators instead of the default ones of torchrec's enumerator."""
-        self._estimators = estimators
-        own = self._own_enumerator
-        self._enumerator = self._new(EmbeddingEnumerator if own is None else type(own))
-        self._own_enumerator = None if own is None else self._enumerator
+            self._enumerator = self._own_enumerator = DistinctShardEnumerator(
+                self._topology, self._batch_size, self._constraints
+            )
 
     @property
     def _limit(self) -> float | None:
-        """The time limit of the search for the best plan, in seconds."""
-        if self._search_seconds is not None:
-            return self._search_seconds
-        return self._timeout_seconds or None
+        """The time limit of the search in seconds."""
+        own = self._search_seconds if self._mode == "best-plan" else None
+        return own or self._timeout_seconds or None
 
     @override
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
@@ -265,24 +253,23 @@ class Planner(EmbeddingShardingPlanner):
         """Plan with the compiled search, else, without a previous plan, with torchrec's own."""
         obstacle = self._fault or self._obstacle()
         if obstacle is None:
-            from planners.embedding.drop_in.compiled_search import NotCompiled
-            from planners.embedding.drop_in.turns import WrongPlan
+            from planners.embedding.drop_in.compiled_search import NotCompiled, WrongPlan
 
             try:
                 with collection_paused() if self._cache else nullcontext():
                     return self._plan_compiled(module, sharders)
             except NotCompiled as error:
                 obstacle = str(error)
-            except WrongPlan as error:
-                obstacle = self._fault = str(error)
+                if isinstance(error, WrongPlan):
+                    self._fault = obstacle
         if self._previous is not None:  # which torchrec's own search would ignore
             raise PlannerError(
                 error_type=PlannerErrorType.OTHER,
                 message=f"No plan can be searched for near the previous one, since {obstacle}.",
             )
         self._say(obstacle)
-        if self._enumerator is self._own_enumerator:  # torchrec must not change its options
-            self._enumerator = self._new(EmbeddingEnumerator)
+        if self._enumerator is self._own_enumerator:
+            self._enumerator = self._own_enumerator.torchrecs()  # whose options torchrec may change
         return super().plan(module, sharders)
 
     def _obstacle(self) -> str | None:
@@ -314,31 +301,16 @@ class Planner(EmbeddingShardingPlanner):
         self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
     ) -> ShardingPlan:
         """Run torchrec's `plan` with the compiled search in place of proposers and partitioner."""
-        from planners.embedding.drop_in.compiled_search import CompiledSearch, LargerCaches
+        from planners.embedding.drop_in.compiled_search import CompiledSearch
         from planners.embedding.drop_in.method_log import unlogged
 
-        reservation, enumerator = self._storage_reservation, self._enumerator
         cached = self._cache.search(self, module, sharders) if self._cache else None
         search = cached or CompiledSearch(self)
-        larger_caches = [
-            LargerCaches(proposer.use_depth)
-            for proposer in self._proposers
-            if type(proposer) is EmbeddingOffloadScaleupProposer
-            and self._mode == "best-plan"
-            and self._previous is None
-        ]
-        attributes = [
-            (reservation, "reserve", search.keeping_topology(reservation.reserve)),
-            (self, "_proposers", [search, *larger_caches]),
-            (self, "_partitioner", search),
-        ]
-        if cached:
-            attributes.append((enumerator, "enumerate", cached.enumerating(enumerator.enumerate)))
         try:
-            with replaced(attributes):
+            with replaced(search.stand_ins()):
                 plan = unlogged(EmbeddingShardingPlanner.plan)(self, module, sharders)
         except PlannerError as error:
-            self.bound_ms, self.verdict = search.outcome.bound, search.verdict
+            self.bound_ms, self.verdict = search.outcome.bound, search.outcome.verdict
             if self.verdict:
                 error.add_note(f"{self.verdict[0].upper()}{self.verdict[1:]}.")
                 self._note_remedies(error, module, sharders)
@@ -353,21 +325,10 @@ class Planner(EmbeddingShardingPlanner):
         self, error: PlannerError, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
     ) -> None:
         """Add a note with changes that make a plan fit; a user's own enumerator allows none."""
-        if self._enumerator is not self._own_enumerator or not self._remedy_seconds:
-            return
-        remedies_note = import_module(_REMEDIES).remedies_note
-        if note := remedies_note(self, module, sharders, self._remedy_seconds):
-            error.add_note(note)
-
-    def _own_estimates(self) -> Callable[[List[ShardingOption]], None] | None:
-        """Return torchrec's function that estimates options; None with a user's own enumerator."""
-        if self._enumerator is not self._own_enumerator:
-            return None
-        torchrecs = self._new(EmbeddingEnumerator)
-        for name in ("_sharder_map", "_sharder_data_map"):  # 1.6.1 has only the first
-            if hasattr(self._enumerator, name):
-                setattr(torchrecs, name, getattr(self._enumerator, name))
-        return cast(Callable[[List[ShardingOption]], None], torchrecs.populate_estimates)
+        if self._enumerator is self._own_enumerator and self._remedy_seconds:
+            remedies_note = import_module(_REMEDIES).remedies_note
+            if note := remedies_note(self, module, sharders, self._remedy_seconds):
+                error.add_note(note)
 
     def _count_moves(self, previous: "PlanTable") -> None:
         """Set `moved_gib`; log if the plan moves more than the budget."""

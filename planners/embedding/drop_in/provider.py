@@ -52,7 +52,7 @@ class PlannerProvider(DefaultPlannerProvider):
             **self._arguments,
         )
         if type(theirs._enumerator) is EmbeddingEnumerator:
-            planner.estimate_with(theirs._enumerator._estimators)
+            planner._enumerator._estimators = theirs._enumerator._estimators
         else:
             planner._enumerator = theirs._enumerator
         return planner

@@ -16,21 +16,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from torchrec.distributed.planner.estimator.estimator import compute_block_usage_penalty
 
-from harness.contract import UsageError
 from planners.embedding.estimates.shard_work import (
     Floats,
     LookupDistribution,
-    Reuse,
     ShardWork,
-    UniformLookups,
-    Zipf,
     kernels_of,
 )
 
 REFERENCE_MS = "reference_ms"
-PASSES = ("forward", "backward")
+CACHES = "cache.near", "cache.far"
+PASSES = "forward", "backward"
 TERMS = (
     *("index", "near", "far", "missed", "page", "row", "row_bytes", "written", "output"),
     *("weighted_near", "weighted_far", "weighted_missed"),
@@ -38,9 +34,7 @@ TERMS = (
 )
 LAUNCH, START = "launch", "start"  # of each kernel, and of a pass
 
-_INDEX_BYTES = 8
 _PAGE_BYTES = 4096
-_LEAST_COLUMNS = 32  # of a row, for TorchRec
 
 
 class Caches(NamedTuple):
@@ -48,24 +42,6 @@ class Caches(NamedTuple):
 
     near: float
     far: float
-
-
-def torchrec_bytes(shard: ShardWork) -> float:
-    """Return the bytes that TorchRec's default estimate divides by the bandwidth, with penalties.
-
-    TorchRec divides the lookups of a row-wise table evenly among its shards, even if their numbers
-    of rows differ. Other shards of less than 128 columns have a penalty, and count as at least 32
-    columns wide.
-    """
-    of_table = sum(shard.lookups) / shard.share if shard.share else 0.0
-    indices = of_table / shard.row_parts * shard.samples
-    width = shard.columns * shard.item_bytes
-    read = _INDEX_BYTES * indices * (2 if shard.is_weighted else 1)
-    looked_up, written = indices * width, shard.outputs * width
-    if shard.row_parts > 1:
-        return read + looked_up + written
-    looked_up *= max(shard.columns, _LEAST_COLUMNS) / shard.columns
-    return float((read + looked_up + written) * compute_block_usage_penalty(shard.columns))
 
 
 def terms_of(shard: ShardWork, caches: Caches, distribution: LookupDistribution) -> Floats:
@@ -77,7 +53,7 @@ def terms_of(shard: ShardWork, caches: Caches, distribution: LookupDistribution)
     else 0. The last three are, if features share the table, else 0: bytes of looked-up rows,
     distinct rows, and their bytes.
     """
-    count, width = shard.indices, shard.columns * shard.item_bytes
+    count, width = shard.indices, shard.row_bytes
     distinct = distribution.distinct(shard.rows, count) if count else 0.0
     pages = max(shard.rows * width / _PAGE_BYTES, 1.0)
     # Expected number of distinct pages of `distinct` random rows (Poisson approximation).
@@ -90,10 +66,10 @@ def terms_of(shard: ShardWork, caches: Caches, distribution: LookupDistribution)
     near, far = again * in_near, again * max(in_far - in_near, 0.0)
     places = np.array([near, far, count - near - far]) * width
     rows = np.array([distinct, distinct * width])
-    written = [shard.outputs * width, shard.outputs]
     shared = np.array([count * width, *rows]) * (len(shard.lookups) > 1)
+    written = shard.outputs * width, shard.outputs
     terms = [count, *places, touched, *rows, *written, *(places * shard.is_weighted), *shared]
-    return np.array(terms, dtype=np.float64)
+    return np.array(terms, np.float64)
 
 
 def coefficient_name(kernel: str, passed: str, term: str) -> str:
@@ -108,16 +84,9 @@ class Calibration:
     values: Mapping[str, float]
 
     @property
-    def distribution(self) -> LookupDistribution:
-        """The distribution of the lookups that were measured."""
-        if exponent := self.values.get("indices.zipf"):
-            return Zipf(exponent)
-        return Reuse() if self.values.get("indices.reuse") else UniformLookups()
-
-    @property
     def caches(self) -> Caches:
         """The sizes of the caches, in bytes."""
-        return Caches(self.values.get("cache.near", 0.0), self.values.get("cache.far", 0.0))
+        return Caches(*(self.values.get(name, 0.0) for name in CACHES))
 
     def covers(self, kernel: str) -> bool:
         """Return whether a kernel was calibrated."""
@@ -126,24 +95,18 @@ class Calibration:
     def shard_ms(self, shard: ShardWork, passed: str) -> float:
         """Return the milliseconds of a shard in one pass, without the launch of its kernel.
 
-        Raises UsageError if the kernel was not calibrated.
+        The kernel must be one that was calibrated.
         """
-        if not self.covers(shard.kernel):
-            raise UsageError(
-                f"The topology's coefficients are of other kernels than '{shard.kernel}', which "
-                f"was not calibrated."
-            )
-        terms = terms_of(shard, self.caches, self.distribution)
+        distribution = LookupDistribution.of_coefficients(self.values)
+        terms = terms_of(shard, self.caches, distribution)
         return float(terms @ self._coefficients(shard.kernel, passed, TERMS))
 
     def rank_ms(self, shards: Sequence[ShardWork]) -> float:
         """Return the milliseconds of a rank's shards in both passes, with the kernels' launches."""
         total = sum(self.shard_ms(shard, passed) for shard in shards for passed in PASSES)
-        if shards:
-            counts = np.array([kernels_of(shards), 1])
-            for passed in PASSES:
-                starts = self._coefficients(shards[0].kernel, passed, (LAUNCH, START))
-                total += float(counts @ starts)
+        counts = np.array([kernels_of(shards), bool(shards)])
+        for passed in PASSES if shards else ():
+            total += float(counts @ self._coefficients(shards[0].kernel, passed, (LAUNCH, START)))
         return total
 
     def _coefficients(self, kernel: str, passed: str, terms: Sequence[str]) -> Floats:

@@ -6,12 +6,13 @@ Coefficients are fitted to some points of the design, and judged by others.
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
 from scipy.stats import qmc
+from torchrec.distributed.planner.estimator.estimator import compute_block_usage_penalty
 from torchrec.distributed.types import ShardingType
 
 from harness.contract import FitError, FittedFigure, FittedMachine, UsageError
@@ -22,6 +23,7 @@ from planners.embedding.coefficients import (
     write_coefficients,
 )
 from planners.embedding.estimates.calibration import (
+    CACHES,
     LAUNCH,
     PASSES,
     REFERENCE_MS,
@@ -31,13 +33,11 @@ from planners.embedding.estimates.calibration import (
     Calibration,
     coefficient_name,
     terms_of,
-    torchrec_bytes,
 )
 from planners.embedding.estimates.shard_work import (
     Floats,
     LookupDistribution,
     ShardWork,
-    Zipf,
     kernels_of,
     work_key,
 )
@@ -52,6 +52,10 @@ PURPOSES = *FITTED_PURPOSES, HELD_OUT, WEIGHTED, SHARED, TABLES, KERNELS
 """The purposes of points: to fit to, and to judge the fit by."""
 
 _POINTS = dict(zip(PURPOSES, (96, 24, 24, 16, 24, 12, 12, 24, 12), strict=True))
+_FEWEST, _FEWEST_OF_OTHERS = (
+    12,
+    2,
+)  # points to fit a kernel's coefficients to, and of other purposes
 
 # The ranges of sizes: rows, columns, lookups per sample, samples. All are log-uniform.
 _ROWS, _COLUMNS, _LOOKUPS, _SAMPLES = (100, 2e7), (8, 512), (1, 100), (2048, 8192)
@@ -73,9 +77,10 @@ _RESAMPLED = 100
 _PERCENTILES = (2.5, 97.5)
 _NEAR = (0.0, *(2.0**power for power in range(18, 23)))
 _FAR = tuple(2.0 ** (power / 2) for power in range(42, 55))
-_FEWEST = 12
 _MOSTLY_LAUNCH = 3.0  # shorter times, as multiples of the least time, are mostly launch
 _LEAST_COLUMN = 10_000_000  # smallest value of column hbm_bw; below, only `coefficients` has it
+_INDEX_BYTES = 8
+_LEAST_COLUMNS = 32  # of a row, for TorchRec
 
 
 class DesignPoint(NamedTuple):
@@ -86,9 +91,7 @@ class DesignPoint(NamedTuple):
     shards: tuple[ShardWork, ...]
 
 
-REFERENCE = ShardWork(
-    "reference", "fused", ShardingType.TABLE_WISE.value, 1_000_000, 64, (20.0,), 8192
-)
+REFERENCE = ShardWork("fused", ShardingType.TABLE_WISE.value, 1_000_000, 64, (20.0,), 8192)
 """The shard that runs before every measurement; it reads more than caches hold."""
 
 
@@ -104,23 +107,52 @@ def design(kernel: str, seed: int = 0, share: float = 1.0, gib: float = 4.0) -> 
         read = _MOST_OF_A_KERNEL if purpose in (FITTED_KERNELS, KERNELS) else _MOST_BYTES
         shards = _shards(kernel, 100 * seed + number, most / 2, read)
         rng = random.Random(f"{purpose} {seed}")
-        for _ in range(max(12 if purpose == FITTED else 2, round(share * count))):
+        fewest = _FEWEST if purpose == FITTED else _FEWEST_OF_OTHERS
+        for _ in range(max(fewest, round(share * count))):
             chosen = _chosen(purpose, shards, rng, most)
             points.append(DesignPoint(work_key(chosen), purpose, chosen))
     random.Random(seed).shuffle(points)  # the machine's drift affects all purposes alike
     return points
 
 
+def _shards(kernel: str, seed: int, most: float, read: float) -> Iterator[ShardWork]:
+    """Yield endless shards: tables of up to `most` bytes, with lookups of up to `read` bytes."""
+    sequence = qmc.Sobol(4, rng=seed)
+    while True:
+        for fractions in sequence.random(64):
+            rows, columns, lookups, samples = (
+                low * (high / low) ** fraction
+                for (low, high), fraction in zip(
+                    (_ROWS, _COLUMNS, _LOOKUPS, _SAMPLES), fractions, strict=True
+                )
+            )
+            shard = ShardWork(
+                kernel,
+                ShardingType.TABLE_WISE.value,
+                round(rows),
+                4 * round(columns / 4),
+                (float(round(lookups)),),
+                round(samples),
+            )
+            if shard.indices * shard.row_bytes <= read and shard.rows * shard.row_bytes <= most:
+                yield shard
+
+
 def _chosen(
     purpose: str, shards: Iterator[ShardWork], rng: random.Random, most: float
 ) -> tuple[ShardWork, ...]:
-    """Return the shards of one point for this purpose, from the sequence `shards`."""
-    if purpose == TABLES:
-        return _tables(shards, rng.randint(2, _MOST_TABLES), most)
-    if purpose in (FITTED_KERNELS, KERNELS):
-        chosen = _tables(shards, rng.randint(2, len(_GROUPS)), most)
-        pairs = zip(chosen, _GROUPS, strict=False)
-        return tuple(replace(shard, sharding_type=kind) for shard, kind in pairs)
+    """Return the shards of one point for this purpose, of at most `most` bytes together."""
+    several = {TABLES: _MOST_TABLES, FITTED_KERNELS: len(_GROUPS), KERNELS: len(_GROUPS)}
+    if purpose in several:
+        chosen: list[ShardWork] = []
+        for number in range(rng.randint(2, several[purpose])):
+            shard = next(shards)
+            if purpose != TABLES:
+                shard = replace(shard, sharding_type=_GROUPS[number])
+            chosen.append(replace(shard, samples=(chosen or [shard])[0].samples))
+            if sum(table.rows * table.row_bytes for table in chosen) > most:
+                return tuple(chosen[:-1])
+        return tuple(chosen)
     shard = next(shards)
     if purpose in (FITTED_WEIGHTED, WEIGHTED):
         return (replace(shard, is_weighted=True),)
@@ -131,45 +163,6 @@ def _chosen(
     return (shard,)
 
 
-def _tables(shards: Iterator[ShardWork], tables: int, most: float) -> tuple[ShardWork, ...]:
-    """Return a shard of each of up to `tables` tables, of at most `most` bytes together."""
-    chosen: list[ShardWork] = []
-    for number in range(tables):
-        shard = next(shards)
-        samples = chosen[0].samples if chosen else shard.samples
-        chosen.append(replace(shard, table=str(number), samples=samples))
-        if sum(map(_table_bytes, chosen)) > most:
-            return tuple(chosen[:-1])
-    return tuple(chosen)
-
-
-def _shards(kernel: str, seed: int, most: float, read: float) -> Iterator[ShardWork]:
-    """Yield endless shards: tables of up to `most` bytes, with lookups of up to `read` bytes."""
-    sequence = qmc.Sobol(4, rng=seed)
-    while True:
-        for rows, columns, lookups, samples in sequence.random(64):
-            shard = ShardWork(
-                "0",
-                kernel,
-                ShardingType.TABLE_WISE.value,
-                round(_between(_ROWS, rows)),
-                4 * round(_between(_COLUMNS, columns) / 4),
-                (float(round(_between(_LOOKUPS, lookups))),),
-                round(_between(_SAMPLES, samples)),
-            )
-            looked_up = shard.indices * shard.columns * shard.item_bytes
-            if looked_up <= read and _table_bytes(shard) <= most:
-                yield shard
-
-
-def _between(ends: tuple[float, float], fraction: float) -> float:
-    return float(ends[0] * (ends[1] / ends[0]) ** fraction)
-
-
-def _table_bytes(shard: ShardWork) -> float:
-    return shard.rows * shard.columns * shard.item_bytes
-
-
 def fit_machine(
     points: Sequence[DesignPoint],
     times: Times,
@@ -177,33 +170,32 @@ def fit_machine(
     reference_ms: float = 0,
 ) -> FittedMachine:
     """Fit the coefficients of each kernel; raises UsageError for too few points."""
-    figures: list[FittedFigure] = []
+    figures = [_figure(name, [value] * 3) for name, value in distribution.coefficients.items()]
     if reference_ms:
-        figures.append(_given(REFERENCE_MS, reference_ms, "ms"))
-    if isinstance(distribution, Zipf):
-        figures.append(_given("indices.zipf", distribution.exponent, ""))
-    elif distribution.name == "reuse":
-        figures.append(_given("indices.reuse", 1.0, ""))
+        figures.insert(0, _figure(REFERENCE_MS, [reference_ms] * 3, "ms"))
     points = [point for point in points if point.key in times]
     caches: Caches | None = None
     for kernel in dict.fromkeys(point.shards[0].kernel for point in points):
         of_kernel = [point for point in points if point.shards[0].kernel == kernel]
-        if (count := len(_for(of_kernel, FITTED))) < _FEWEST:
+        alone = _for(of_kernel, FITTED)
+        if len(alone) < _FEWEST:
             raise UsageError(
-                f"Kernel '{kernel}' was measured at {count} points; a fit needs {_FEWEST}."
+                f"Kernel '{kernel}' was measured at {len(alone)} points; a fit needs {_FEWEST}."
             )
         if caches is None:  # cache sizes are fitted to the first kernel only
-            caches = _best_caches(_for(of_kernel, FITTED), times, distribution)
-            figures.append(_given("cache.near", caches.near, "bytes"))
-            figures.append(_given("cache.far", caches.far, "bytes"))
-            figures += _of_topology(of_kernel, times)
+            caches = _best_caches(alone, times, distribution)
+            figures += [
+                _figure(name, [size] * 3, "bytes")
+                for name, size in zip(CACHES, caches, strict=True)
+            ]
+            figures += _of_topology(alone, _for(of_kernel, FITTED_WEIGHTED), times)
         fitted = _for(of_kernel, *FITTED_PURPOSES)
         terms = _terms(fitted, caches, distribution)
         for passed in PASSES:
-            of_pass = fit(terms, _ms(fitted, times, passed))
+            ends = fit(terms, _ms(fitted, times, passed)).T
             figures += [
-                of_pass.figure(coefficient_name(kernel, passed, term), "ms", number)
-                for number, term in enumerate((*TERMS, LAUNCH, START))
+                _figure(coefficient_name(kernel, passed, term), of_term, "ms")
+                for term, of_term in zip((*TERMS, LAUNCH, START), ends, strict=True)
             ]
     calibration = Calibration({figure.name: figure.value for figure in figures})
     columns = {"coefficients": write_coefficients(calibration.values)}
@@ -211,6 +203,12 @@ def fit_machine(
     if bandwidth >= _LEAST_COLUMN:
         columns["hbm_bw"] = f"{bandwidth:.6g}"
     return FittedMachine(columns, figures, _errors(points, times, calibration))
+
+
+def _figure(name: str, ends: Sequence[float] | Floats, unit: str = "") -> FittedFigure:
+    """Return a figure from its value and the ends of its interval."""
+    value, low, high = map(float, ends)
+    return FittedFigure(name, value, low, high, unit)
 
 
 def _for(points: Sequence[DesignPoint], *purposes: str) -> list[DesignPoint]:
@@ -225,40 +223,54 @@ def _best_caches(
     points: Sequence[DesignPoint], times: Times, distribution: LookupDistribution
 ) -> Caches:
     """Return the cache sizes with the smallest sum of squared residuals."""
+    passes = [_ms(points, times, passed) for passed in PASSES]
 
     def remaining(sizes: Caches) -> float:
         terms = _terms(points, sizes, distribution)
-        passes = (_ms(points, times, passed) for passed in PASSES)
-        return sum(fit(terms, milliseconds, resampled=0).squares for milliseconds in passes)
+        return sum(_solve(terms, milliseconds)[1] for milliseconds in passes)
 
     pairs = (Caches(*pair) for pair in itertools.product(_NEAR, _FAR))
     return min((pair for pair in pairs if pair.near < pair.far), key=remaining)
 
 
-def _of_topology(points: Sequence[DesignPoint], times: Times) -> list[FittedFigure]:
+def _of_topology(
+    alone: Sequence[DesignPoint], weighted: Sequence[DesignPoint], times: Times
+) -> list[FittedFigure]:
     """Return the bandwidth and the backward multipliers that fit TorchRec's own estimate best."""
-    alone, weighted = _for(points, FITTED), _for(points, FITTED_WEIGHTED)
     forward, backward = (_ms(alone, times, passed) for passed in PASSES)
     kept = forward > _MOSTLY_LAUNCH * forward.min()
     kept = kept if kept.sum() >= 3 else np.ones(len(forward), bool)
     read = np.array([torchrec_bytes(point.shards[0]) for point in alone])
     figures = [
-        _mean(DEVICE_BW, read[kept] / forward[kept], "bytes per ms"),
-        _mean(BACKWARD, backward[kept] / forward[kept], ""),
+        _figure(DEVICE_BW, _mean(read[kept] / forward[kept]), "bytes per ms"),
+        _figure(BACKWARD, _mean(backward[kept] / forward[kept])),
     ]
     if weighted:
         forward, backward = (_ms(weighted, times, passed) for passed in PASSES)
-        figures.append(_mean(WEIGHTED_BACKWARD, backward / forward / figures[-1].value, ""))
+        ends = _mean(backward / forward / figures[-1].value)
+        figures.append(_figure(WEIGHTED_BACKWARD, ends))
     return figures
 
 
-def _given(name: str, value: float, unit: str) -> FittedFigure:
-    return FittedFigure(name, value, value, value, unit)
+def torchrec_bytes(shard: ShardWork) -> float:
+    """Return the bytes that TorchRec's default estimate divides by the bandwidth, with penalties.
+
+    TorchRec divides the lookups of a row-wise table evenly among its shards, even if their numbers
+    of rows differ. Other shards of less than 128 columns have a penalty, and count as at least 32
+    columns wide.
+    """
+    indices = shard.table_lookups / shard.row_parts * shard.samples
+    read = _INDEX_BYTES * indices * (2 if shard.is_weighted else 1)
+    looked_up, written = indices * shard.row_bytes, shard.outputs * shard.row_bytes
+    if shard.row_parts > 1:
+        return read + looked_up + written
+    looked_up *= max(shard.columns, _LEAST_COLUMNS) / shard.columns
+    return float((read + looked_up + written) * compute_block_usage_penalty(shard.columns))
 
 
-def _mean(name: str, values: Floats, unit: str) -> FittedFigure:
-    """Return the geometric mean of `values` with its 95 % confidence interval."""
-    return fit(np.ones((len(values), 1)), values).figure(name, unit)
+def _mean(values: Floats) -> Floats:
+    """Return the geometric mean of `values`, and the ends of its 95 % confidence interval."""
+    return fit(np.ones((len(values), 1)), values)[:, 0]
 
 
 def _terms(
@@ -286,46 +298,29 @@ def _errors(
     return errors
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """Fitted coefficients, the ends of their 95 % intervals, and the sum of squared residuals."""
-
-    values: Floats
-    low: Floats
-    high: Floats
-    squares: float
-
-    def figure(self, name: str, unit: str, number: int = 0) -> FittedFigure:
-        """Return the coefficient with index `number` as a figure named `name`."""
-        value, low, high = (float(ends[number]) for ends in (self.values, self.low, self.high))
-        return FittedFigure(name, value, low, high, unit)
-
-
-def fit(terms: Floats, times: Floats, resampled: int = _RESAMPLED, seed: int = 0) -> Fit:
+def fit(terms: Floats, times: Floats) -> Floats:
     """Fit `times` (P,) by `terms` (P, K) times non-negative coefficients, by least squares of logs.
 
-    The intervals are percentiles of fits to points drawn with replacement (bootstrap, Efron 1979).
+    Return the coefficients, and the lower and upper ends of their 95 % intervals, shape (3, K). The
+    intervals are percentiles of fits to points drawn with replacement (bootstrap, Efron 1979).
     """
-    values, squares = _solve(terms, times, None)
-    rng = np.random.default_rng(seed)
+    values, _ = _solve(terms, times)
+    rng = np.random.default_rng(0)
     drawn = []
-    for _ in range(resampled):
+    for _ in range(_RESAMPLED):
         chosen = rng.integers(0, len(times), len(times))
         drawn.append(_solve(terms[chosen], times[chosen], values)[0])
-    if not drawn:
-        return Fit(values, values, values, squares)
     low, high = np.percentile(drawn, _PERCENTILES, axis=0)
-    return Fit(values, np.minimum(low, values), np.maximum(high, values), squares)
+    return np.array([values, np.minimum(low, values), np.maximum(high, values)])
 
 
-def _solve(terms: Floats, times: Floats, near: Floats | None) -> tuple[Floats, float]:
+def _solve(terms: Floats, times: Floats, near: Floats | None = None) -> tuple[Floats, float]:
     """Return coefficients and sum of squared residuals; start the solver at `near` if given."""
     scale = terms.mean(0)
     scale[scale == 0] = 1.0
     scaled, logs = terms / scale, np.log(times)
-    count = terms.shape[1]
     if near is None:
-        start = np.full(count, np.exp(np.log(times / scaled.sum(1)).mean()))
+        start = np.full(len(scale), np.exp(np.log(times / scaled.sum(1)).mean()))
     else:
         start = np.maximum(near * scale, 1e-9 * (near * scale).max())
     least = 1e-12 * np.exp(logs.min())

@@ -59,9 +59,10 @@ class Device(TorchFunctionMode):
             torch.set_num_threads(1)
             _keep_freed_memory()
         self.kind = kind
-        self._room: dict[torch.dtype, int] = {}  # numbers of each type that the largest rank has
-        self._pools: dict[torch.dtype, torch.Tensor] = {}
+        # Numbers of each type: those that the largest rank has, and those of this rank so far.
+        self._room: Counter[torch.dtype] = Counter()
         self._taken: Counter[torch.dtype] = Counter()
+        self._pools: dict[torch.dtype, torch.Tensor] = {}
 
     @property
     def default_gib(self) -> float:
@@ -92,8 +93,7 @@ class Device(TorchFunctionMode):
                 if shard.kernel == FUSED or self.kind == "cpu":
                     needed[_TORCH_TYPES[shard.dtype]] += shard.rows * shard.columns + _APART
                 needed[torch.float32] += shard.rows + _APART
-            for dtype, size in needed.items():
-                self._room[dtype] = max(self._room.get(dtype, 0), size)
+            self._room |= needed  # the larger number of each type
 
     def __enter__(self) -> Self:
         self._taken.clear()
@@ -104,14 +104,15 @@ class Device(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         named = kwargs or {}
-        size, dtype = args[0] if args else None, named.get("dtype") or torch.float32
+        dtype = named.get("dtype") or torch.float32
+        # Managed memory comes as `out`; a cache has two sizes.
         if func is not torch.zeros or len(args) != 1 or "out" in named:
-            return func(*args, **named)  # managed memory comes as `out`; a cache has two sizes
+            return func(*args, **named)
+        (size,), place = args, torch.device(named.get("device") or "cpu")
         if not isinstance(size, int) or size <= _SMALL or not dtype.is_floating_point:
             return func(*args, **named)
-        place = torch.device(named.get("device") or "cpu")
         start = -(-self._taken[dtype] // _APART) * _APART
-        if place.type != self.kind or start + size > self._room.get(dtype, 0):
+        if place.type != self.kind or start + size > self._room[dtype]:
             return torch.full((size,), _WEIGHT, dtype=dtype, device=place)
         if dtype not in self._pools:
             room = self._room[dtype]
@@ -137,8 +138,16 @@ def rows_that_fit(ranks: Sequence[Sequence[ShardWork]], gib: float) -> int:
 
     Raises UsageError if the lookups of a rank alone do not fit.
     """
-    inputs = [sum(map(_input_bytes, rank)) for rank in ranks]
-    if max(inputs, default=0.0) >= gib * GIB:
+    # An upper estimate of the bytes of each rank's inputs and outputs while it runs.
+    inputs = [
+        sum(
+            (_WEIGHTED_INDEX_BYTES if shard.is_weighted else _INDEX_BYTES) * shard.indices
+            + _OUTPUT_BYTES * shard.outputs * shard.columns
+            for shard in rank
+        )
+        for rank in ranks
+    ]
+    if max(inputs) >= gib * GIB:
         raise UsageError(
             f"The lookups of a rank take {max(inputs) / GIB:.2g} GiB, and its tables more; "
             f"--gib allows {gib:g}. Give it more, or measure a smaller batch."
@@ -146,19 +155,9 @@ def rows_that_fit(ranks: Sequence[Sequence[ShardWork]], gib: float) -> int:
 
     def is_too_large(rows: int) -> bool:
         return any(
-            taken + sum(_table_bytes(shard, rows) for shard in rank) > gib * GIB
+            taken + sum(min(s.rows, rows) * (s.row_bytes + _STATE_BYTES) for s in rank) > gib * GIB
             for taken, rank in zip(inputs, ranks, strict=True)
         )
 
-    most = max((shard.rows for rank in ranks for shard in rank), default=1)
+    most = max(shard.rows for rank in ranks for shard in rank)
     return 1 + bisect(range(2, most + 1), False, key=is_too_large)
-
-
-def _table_bytes(shard: ShardWork, rows: int) -> int:
-    return min(shard.rows, rows) * (shard.columns * shard.item_bytes + _STATE_BYTES)
-
-
-def _input_bytes(shard: ShardWork) -> float:
-    """Return an upper estimate of the bytes of a shard's inputs and outputs while it runs."""
-    index = _WEIGHTED_INDEX_BYTES if shard.is_weighted else _INDEX_BYTES
-    return index * shard.indices + _OUTPUT_BYTES * shard.outputs * shard.columns

@@ -3,7 +3,6 @@
 import csv
 from functools import partial
 
-from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.estimator.annotations import backward_compute, forward_compute
 from torchrec.distributed.planner.estimator.config import EmbeddingPerfEstimatorConfig
 from torchrec.distributed.planner.estimator.estimator import (
@@ -12,13 +11,7 @@ from torchrec.distributed.planner.estimator.estimator import (
     get_embedding_perf_sharding_evaluator,
 )
 from torchrec.distributed.planner.estimator.types import ShardPerfContext
-from torchrec.distributed.planner.types import (
-    ParameterConstraints,
-    Shard,
-    ShardEstimator,
-    ShardingOption,
-    Topology,
-)
+from torchrec.distributed.planner.types import ParameterConstraints, ShardEstimator, Topology
 
 from harness.contract import Prepared, UsageError, read_file
 from planners.embedding.coefficients import read_coefficients
@@ -27,9 +20,11 @@ from planners.embedding.drop_in.planner import Planner
 from planners.embedding.estimates.calibration import PASSES, Calibration
 from planners.embedding.estimates.shard_work import work_of_context
 from planners.embedding.memory.estimator import StepStorageEstimator
+from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.problem import EmbeddingProblem
+from planners.embedding.quality import arrays
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.search.options import with_shards
+from planners.embedding.search.outcome import Found, placed
 
 _FORWARD, _BACKWARD = PASSES
 
@@ -103,42 +98,22 @@ def calibrated_plan(problem: EmbeddingProblem) -> Prepared[Plan]:
 
     The returned plan has TorchRec's own estimates, so that it is rated like other plans.
     """
-    calibration = Calibration(problem.coefficients)
-
-    def enumerator() -> EmbeddingEnumerator:
-        estimators = calibrated_estimators(calibration, problem.topology, problem.constraints)
-        return problem.enumerator(DistinctShardEnumerator, estimators)
-
+    topology, calibration = problem.topology, Calibration(problem.coefficients)
     prepared = prepare(
         problem,
         partial(Planner, mode="best-plan", search_seconds=problem.search_seconds),
-        enumerator=enumerator,
+        enumerator=lambda: problem.enumerator(
+            DistinctShardEnumerator,
+            calibrated_estimators(calibration, topology, problem.constraints),
+        ),
     )
 
     def plan() -> Plan:
         made = prepared.run()
         assert isinstance(made, Plan)
-        return _with_torchrecs_estimates(problem, made)
+        space, _ = arrays(problem)
+        chosen = PlanTable.of_options(made.options, topology.world_size).chosen(space)
+        assert chosen is not None  # the plan's options are the problem's
+        return Plan(tuple(placed(space, Found(*chosen, rating=0.0, proposals=1, partitions=1))))
 
     return Prepared(run=plan)
-
-
-def _with_torchrecs_estimates(problem: EmbeddingProblem, plan: Plan) -> Plan:
-    def key(option: ShardingOption) -> tuple[str, str, str]:
-        return option.fqn, option.sharding_type, option.compute_kernel
-
-    enumerator = problem.enumerator(DistinctShardEnumerator)
-    options = enumerator.enumerate(problem.module, problem.sharders)
-    estimated = {key(option): option.shards for option in options}
-    return Plan(
-        tuple(
-            with_shards(
-                option,
-                [
-                    Shard(shard.size, shard.offset, own.storage, own.perf, shard.rank)
-                    for shard, own in zip(option.shards, estimated[key(option)], strict=True)
-                ],
-            )
-            for option in plan.options
-        )
-    )

@@ -2,8 +2,8 @@
 
 import hashlib
 import math
+from collections import defaultdict
 from collections.abc import Sequence
-from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,19 +29,16 @@ from planners.embedding.estimates.shard_work import Ints, LookupDistribution, Sh
 from planners.embedding.tables.torchrec_objects import DATA_TYPES
 
 _CACHED = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
-
-OPTIMIZER = EmbOptimType.EXACT_ROWWISE_ADAGRAD
-
 _MOST_FILLING = 200  # batches that fill a cache of rows
 
 
 class _Lookup(NamedTuple):
-    """A table-batched fbgemm kernel (`lookup`) with its inputs.
+    """A table-batched fbgemm kernel with its inputs; `weights` is None unless it is weighted.
 
     `drawn` has, for each feature, the rows of its table and the number of its indices.
     """
 
-    lookup: Any
+    kernel: Any
     indices: torch.Tensor
     offsets: torch.Tensor
     weights: torch.Tensor | None
@@ -66,22 +63,22 @@ class RankKernels:
         self._device, self._distribution = device, distribution
         digest = hashlib.sha256(f"{seed} {shards}".encode()).hexdigest()
         self._rng = np.random.default_rng(int(digest[:15], 16))
-        groups: dict[tuple[str, str, bool], list[ShardWork]] = {}
+        groups: defaultdict[tuple[str, str, bool], list[ShardWork]] = defaultdict(list)
         for shard in shards:
-            groups.setdefault(shard.group, []).append(shard)
+            groups[shard.group].append(shard)
         with device:
-            self._groups = [
-                self._group(config, members)
+            self._lookups = [
+                self._lookup(config, members)
                 for members in groups.values()
-                for config in group_tables([[*map(_table, members, count())]])[0]
+                for config in group_tables([[*map(_table, members, range(len(members)))]])[0]
             ]
         self._outputs: list[torch.Tensor] = []
         self.forward()
-        for _ in range(max(map(_filling, self._groups), default=0)):
-            self.renewed_forward()
+        for _ in range(max(map(_batches_to_fill, self._lookups), default=0)):
+            self._renewed_forward()
         self._gradients = [torch.rand_like(output) for output in self._outputs]
 
-    def _group(self, config: GroupedEmbeddingConfig, shards: Sequence[ShardWork]) -> _Lookup:
+    def _lookup(self, config: GroupedEmbeddingConfig, shards: Sequence[ShardWork]) -> _Lookup:
         place = torch.device(self._device.kind)
         lengths, drawn = [], []
         for table in config.embedding_tables:
@@ -92,7 +89,7 @@ class RankKernels:
         offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
         indices = self._draw(drawn)
         return _Lookup(
-            _kernel(config, self._device),
+            _kernel(config, self._device.kind),
             indices.to(place),
             torch.from_numpy(offsets).to(place),
             torch.rand(len(indices), device=place) if config.is_weighted else None,
@@ -117,20 +114,11 @@ class RankKernels:
 
     def forward(self) -> None:
         """Run the forward pass: look up rows and pool them."""
-        self._outputs = [group.lookup(*group[1:4]) for group in self._groups]
+        self._outputs = [
+            lookup.kernel(lookup.indices, lookup.offsets, lookup.weights)
+            for lookup in self._lookups
+        ]
         self._device.synchronize()
-
-    def renew(self) -> None:
-        """Draw other rows for the kernels with a cache."""
-        for group in self._groups:
-            if group.is_cached:
-                group.indices.copy_(self._draw(group.drawn))
-        self._device.synchronize()
-
-    def renewed_forward(self) -> None:
-        """Run a forward pass after `renew`."""
-        self.renew()
-        self.forward()
 
     def backward(self) -> None:
         """Run the backward pass of the last forward pass, which also updates the tables."""
@@ -144,22 +132,33 @@ class RankKernels:
         self.forward()
         self.backward()
 
+    def _renew(self) -> None:
+        """Draw other rows for the kernels with a cache."""
+        for lookup in self._lookups:
+            if lookup.is_cached:
+                lookup.indices.copy_(self._draw(lookup.drawn))
+        self._device.synchronize()
+
+    def _renewed_forward(self) -> None:
+        self._renew()
+        self.forward()
+
     def whole(self) -> dict[str, Prepared[None]]:
         """Return the call `both`, which runs a forward and a backward pass."""
-        return {"both": Prepared(self.both, renew=self.renew)}
+        return {"both": Prepared(self.both, renew=self._renew)}
 
     def passes(self) -> dict[str, Prepared[None]]:
         """Return calls `forward` and `backward`; an untimed forward pass precedes each backward."""
         return {
-            "forward": Prepared(self.forward, renew=self.renew),
-            "backward": Prepared(self.backward, renew=self.renewed_forward),
+            "forward": Prepared(self.forward, renew=self._renew),
+            "backward": Prepared(self.backward, renew=self._renewed_forward),
         }
 
 
-def _filling(group: _Lookup) -> int:
+def _batches_to_fill(lookup: _Lookup) -> int:
     """Return how many batches about fill the cache of a kernel."""
-    rows = len(group.lookup.lxu_cache_weights)
-    return min(_MOST_FILLING, math.ceil(2 * rows / max(len(group.indices), 1)))
+    rows = len(lookup.kernel.lxu_cache_weights)
+    return min(_MOST_FILLING, math.ceil(2 * rows / max(len(lookup.indices), 1)))
 
 
 def _table(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
@@ -180,18 +179,17 @@ def _table(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
         compute_kernel=EmbeddingComputeKernel(shard.kernel),
         weight_init_max=None,
         weight_init_min=None,
-        fused_params={"optimizer": OPTIMIZER, "learning_rate": 0.01},
+        fused_params={"optimizer": EmbOptimType.EXACT_ROWWISE_ADAGRAD, "learning_rate": 0.01},
     )
 
 
-def _kernel(config: GroupedEmbeddingConfig, device: Device) -> Any:
+def _kernel(config: GroupedEmbeddingConfig, device: str) -> Any:
     """Return the kernel that TorchRec's `BatchedFusedEmbeddingBag` creates for a group."""
     tables = config.embedding_tables
-    if device.kind == "cuda":
+    compute, places = ComputeDevice.CPU, [EmbeddingLocation.HOST] * len(tables)
+    if device == "cuda":
         compute = ComputeDevice.CUDA
         places = [compute_kernel_to_embedding_location(table.compute_kernel) for table in tables]
-    else:
-        compute, places = ComputeDevice.CPU, [EmbeddingLocation.HOST] * len(tables)
     precision = data_type_to_sparse_type(config.data_type)
     return SplitTableBatchedEmbeddingBagsCodegen(
         [
@@ -202,6 +200,6 @@ def _kernel(config: GroupedEmbeddingConfig, device: Device) -> Any:
         pooling_mode=PoolingMode.SUM,
         weights_precision=precision,
         cache_precision=precision,
-        device=torch.device(device.kind),
+        device=torch.device(device),
         **(config.fused_params or {}),
     )

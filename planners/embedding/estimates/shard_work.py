@@ -1,13 +1,9 @@
-"""The work of a shard: its size and its lookups, which determine the time to compute it.
-
-Lookups are distributed over the rows of a table: they repeat rows, and some rows are hot.
-"""
+"""The work of a shard: its size and its lookups, which determine the time to compute it."""
 
 import csv
 import hashlib
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -17,7 +13,6 @@ import numpy.typing as npt
 from torchrec.distributed.planner.estimator.types import ShardPerfContext
 from torchrec.distributed.planner.types import Shard, ShardingOption, Topology
 from torchrec.distributed.types import ShardingType
-from typing_extensions import override
 
 from harness.contract import NotApplicable, UsageError
 from planners.embedding.tables.files import ITEM_BYTES
@@ -26,7 +21,9 @@ from planners.embedding.tables.torchrec_objects import DTYPES
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+_ZIPF, _REUSE = "indices.zipf", "indices.reuse"
 _EXPONENT = 1.05  # of Merlin's synthetic models
+_ZIPF_RANGES = 199  # that grow geometrically, so that the rows of a range are nearly equally likely
 _SCATTER = 2654435761  # a prime, so that hot rows are not adjacent
 
 _DTYPES = {4.0: "fp32", 2.0: "fp16"}  # by bytes, all that TorchRec's estimator knows
@@ -41,7 +38,6 @@ class ShardWork:
     gets the same fraction of the lookups, since ids are assumed to be hashed.
     """
 
-    table: str
     kernel: str
     sharding_type: str
     rows: int
@@ -59,14 +55,19 @@ class ShardWork:
         return self.sharding_type, self.dtype, self.is_weighted
 
     @property
-    def item_bytes(self) -> int:
-        """The bytes of one weight."""
-        return ITEM_BYTES[self.dtype]
+    def row_bytes(self) -> int:
+        """The bytes of the weights of one row."""
+        return self.columns * ITEM_BYTES[self.dtype]
 
     @property
     def indices(self) -> float:
         """The number of indices looked up in one iteration."""
         return sum(self.lookups) * self.samples
+
+    @property
+    def table_lookups(self) -> float:
+        """The mean number of indices per sample of the whole table."""
+        return sum(self.lookups) / self.share if self.share else 0.0
 
     @property
     def outputs(self) -> int:
@@ -75,13 +76,12 @@ class ShardWork:
 
     def cut_to(self, rows: int) -> "ShardWork":
         """Return the shard with its rows cut to at most `rows`, and with the same lookups."""
-        return self if self.rows <= rows else replace(self, rows=rows)
+        return replace(self, rows=min(self.rows, rows))
 
 
-def work_key(shards: Iterable[ShardWork]) -> str:
-    """Return a hash of the shards without table names, equal for ranks with equal work."""
-    text = str([replace(shard, table="") for shard in shards])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def work_key(shards: Sequence[ShardWork]) -> str:
+    """Return a hash of the shards of a rank, equal for ranks with equal work."""
+    return hashlib.sha256(str(list(shards)).encode()).hexdigest()[:16]
 
 
 def kernels_of(shards: Sequence[ShardWork]) -> int:
@@ -98,177 +98,155 @@ def shards_by_rank(
     """
     ranks: list[list[tuple[ShardWork, Shard]]] = [[] for _ in range(topology.world_size)]
     for option in plan:
+        kernel, kind = option.compute_kernel, option.sharding_type
+        dtype = DTYPES.get(option.tensor.dtype)
+        if not kernel.startswith("fused") or not option.is_pooled or dtype is None:
+            raise NotApplicable(
+                f"Table {option.name} is {kind} with kernel '{kernel}'"
+                f"{'' if option.is_pooled else ', without pooling'}: only pooled tables with fused "
+                f"kernels, of {', '.join(ITEM_BYTES)}, are measured."
+            )
         for shard in option.shards:
-            ranks[shard.rank].append((_work_of_option(option, shard.size, topology), shard))
+            rows, columns = shard.size
+            work = ShardWork(
+                kernel,
+                kind,
+                rows,
+                columns,
+                tuple(map(float, option.input_lengths)),
+                option.batch_size * topology.world_size,
+                dtype,
+                bool(option.is_weighted),
+            )
+            of_table = int(option.tensor.shape[0])
+            ranks[shard.rank].append((_of_shard(work, of_table, topology), shard))
     return ranks
-
-
-def _work_of_option(option: ShardingOption, size: Sequence[int], topology: Topology) -> ShardWork:
-    kernel, kind = option.compute_kernel, option.sharding_type
-    dtype = DTYPES.get(option.tensor.dtype)
-    if not kernel.startswith("fused") or not option.is_pooled or dtype is None:
-        raise NotApplicable(
-            f"Table {option.name} is {kind} with kernel '{kernel}'"
-            f"{'' if option.is_pooled else ', without pooling'}: only pooled tables with fused "
-            f"kernels, of {', '.join(ITEM_BYTES)}, are measured."
-        )
-    rows, columns = size
-    parts = _row_parts(kind, topology)
-    share = rows / int(option.tensor.shape[0]) if parts > 1 else 1.0
-    return ShardWork(
-        table=option.name,
-        kernel=kernel,
-        sharding_type=kind,
-        rows=max(rows, 1),
-        columns=columns,
-        lookups=tuple(float(length) * share for length in option.input_lengths),
-        samples=option.batch_size * topology.world_size,
-        dtype=dtype,
-        is_weighted=bool(option.is_weighted),
-        share=share,
-        row_parts=parts,
-    )
 
 
 def work_of_context(context: ShardPerfContext) -> ShardWork:
     """Return the work of the shard that a context of TorchRec's estimator describes."""
-    parts = _row_parts(context.sharding_type, context)
-    share = context.hash_size / max(context.hash_size_for_clamping, 1) if parts > 1 else 1.0
     numbers = zip(context.input_lengths, context.num_poolings, strict=True)
-    return ShardWork(
-        table=context.table_name,
-        kernel=context.compute_kernel,
-        sharding_type=context.sharding_type,
-        rows=max(context.hash_size, 1),
-        columns=context.emb_dim,
-        lookups=tuple(length * poolings * share for length, poolings in numbers),
-        samples=int(context.batch_sizes[0]) * context.world_size,
-        dtype=_DTYPES.get(context.table_data_type_size, "fp32"),
-        is_weighted=context.is_weighted,
-        share=share,
-        row_parts=parts,
+    work = ShardWork(
+        context.compute_kernel,
+        context.sharding_type,
+        context.hash_size,
+        context.emb_dim,
+        tuple(length * poolings for length, poolings in numbers),
+        int(context.batch_sizes[0]) * context.world_size,
+        _DTYPES.get(context.table_data_type_size, "fp32"),
+        context.is_weighted,
     )
+    return _of_shard(work, context.hash_size_for_clamping, context)
 
 
-def _row_parts(sharding_type: str, machines: Topology | ShardPerfContext) -> int:
-    """Return the number of shards that TorchRec divides the lookups of a table among."""
-    if sharding_type == ShardingType.ROW_WISE.value:
-        return int(machines.world_size)
-    if sharding_type in (ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value):
-        return int(machines.intra_group_size)
-    return 1
+def _of_shard(work: ShardWork, table_rows: int, machines: Topology | ShardPerfContext) -> ShardWork:
+    """Give a shard of a row-wise table its share of the table's lookups; `work` has all of them."""
+    parts = 1
+    if work.sharding_type == ShardingType.ROW_WISE.value:
+        parts = int(machines.world_size)
+    elif work.sharding_type in (ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value):
+        parts = int(machines.intra_group_size)
+    share = work.rows / max(table_rows, 1) if parts > 1 else 1.0
+    lookups = tuple(length * share for length in work.lookups)
+    return replace(work, rows=max(work.rows, 1), lookups=lookups, share=share, row_parts=parts)
 
 
-class LookupDistribution(ABC):
-    """A distribution of lookups as ranges of rows; the rows of a range are equally likely."""
+@dataclass(frozen=True, slots=True)
+class LookupDistribution:
+    """How lookups are distributed over the rows of a table: uniform, unless a field says otherwise.
 
-    name: str
+    Attributes:
+        exponent: of Zipf's law, if above 0: the probability of the r-th most frequent row is
+            proportional to r ** -exponent.
+        is_reuse: whether rows repeat within a batch as in Meta's dataset of 2021. The histogram of
+            their reuse covers all tables and a batch of 65,536; a smaller batch is assumed to
+            repeat its rows equally often.
+    """
 
-    @abstractmethod
-    def ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
-        """Return ranges of a table with `rows` rows for `count` lookups, the hottest range first.
+    exponent: float = 0.0
+    is_reuse: bool = False
 
-        The arrays are the number of rows in each range, which may be a fraction, and the range's
-        share of the lookups.
-        """
+    @classmethod
+    def named(cls, text: str) -> "LookupDistribution":
+        """Return the distribution with this name; raises UsageError for an unknown name."""
+        if text in ("uniform", "reuse"):
+            return cls(is_reuse=text == "reuse")
+        kind, _, exponent = text.partition(":")
+        try:
+            value = float(exponent or _EXPONENT) if kind == "zipf" else math.nan
+        except ValueError:
+            value = math.nan
+        if not 0 < value <= 3:
+            raise UsageError(
+                f"--indices must be uniform, zipf, zipf:EXPONENT or reuse, not '{text}'; an "
+                "exponent is from 0 to 3."
+            )
+        return cls(value)
+
+    @classmethod
+    def of_coefficients(cls, values: Mapping[str, float]) -> "LookupDistribution":
+        """Return the distribution that a machine's coefficients were measured with."""
+        return cls(values.get(_ZIPF, 0.0), bool(values.get(_REUSE)))
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """The coefficients that `of_coefficients` reads."""
+        if self.is_reuse:
+            return {_REUSE: 1.0}
+        return {_ZIPF: self.exponent} if self.exponent else {}
 
     def draw(self, rows: int, count: int, rng: np.random.Generator) -> Ints:
         """Draw the row indices of `count` lookups in a table with `rows` rows, shape (count,)."""
-        sizes, share = self.ranges(rows, count)
+        sizes, share = self._ranges(rows, count)
         chosen = rng.choice(len(share), count, p=share)
         row = (np.cumsum(sizes) - sizes)[chosen] + rng.random(count) * sizes[chosen]
         return np.minimum(row.astype(np.int64), rows - 1) * _SCATTER % rows
 
     def distinct(self, rows: int, count: float) -> float:
         """Return the expected number of distinct rows in `count` lookups."""
-        sizes, share = self.ranges(rows, count)
         # A row of probability p is looked up at least once with 1 - (1 - p) ** count.
+        if self == _UNIFORM:  # planners ask for every shard; arrays take a hundred times as long
+            return (
+                -rows * math.expm1(count * math.log1p(-1 / rows)) if rows > 1 else min(1.0, count)
+            )
+        sizes, share = self._ranges(rows, count)
         chance = np.minimum(share / sizes, 1 - 1e-12)
         return min(float(rows), float((sizes * -np.expm1(count * np.log1p(-chance))).sum()))
 
     def share_of_hottest(self, rows: int, hottest: float, count: float) -> float:
         """Return the share of `count` lookups that hit the `hottest` most frequent rows."""
-        sizes, share = self.ranges(rows, count)
+        if self == _UNIFORM:
+            return min(1.0, hottest / rows)
+        sizes, share = self._ranges(rows, count)
         return float(np.interp(hottest, [0, *np.cumsum(sizes)], [0, *np.cumsum(share)]))
 
+    def _ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
+        """Return ranges of about equally likely rows for `count` lookups, the hottest range first.
 
-class UniformLookups(LookupDistribution):
-    """All rows are equally likely."""
-
-    name = "uniform"
-
-    @override
-    def ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
+        The arrays are the number of rows in each range, which may be a fraction, and the range's
+        share of the lookups.
+        """
+        if self.exponent:
+            edges = np.geomspace(1, rows + 1, _ZIPF_RANGES + 1)
+            power = 1 - self.exponent
+            mass = np.log(edges) if power == 0 else (edges**power - 1) / power
+            return np.diff(edges), np.diff(mass) / mass[-1]
+        if self.is_reuse:
+            share, reuse = _histogram()
+            sizes = np.clip(share * count / np.maximum(reuse, 1.0), 1.0, None)
+            sizes *= min(1.0, rows / sizes.sum())
+            order = np.argsort(-share / sizes)
+            return sizes[order], share[order]
         return np.array([float(rows)]), np.ones(1)
 
-    @override  # planners call this for every shard; the closed form takes a hundredth of the time
-    def distinct(self, rows: int, count: float) -> float:
-        return -rows * math.expm1(count * math.log1p(-1 / rows)) if rows > 1 else min(1.0, count)
 
-    @override
-    def share_of_hottest(self, rows: int, hottest: float, count: float) -> float:
-        return min(1.0, hottest / rows)
-
-
-class Zipf(LookupDistribution):
-    """The probability of the r-th most frequent row is proportional to r ** -exponent.
-
-    The ranges grow geometrically, so that the rows of a range are nearly equally likely.
-    """
-
-    def __init__(self, exponent: float = _EXPONENT) -> None:
-        self.exponent = exponent
-        self.name = f"zipf:{exponent:g}"
-
-    @override
-    def ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
-        edges = np.geomspace(1, rows + 1, 200)
-        power = 1 - self.exponent
-        mass = np.log(edges) if power == 0 else (edges**power - 1) / power
-        return np.diff(edges), np.diff(mass) / mass[-1]
-
-
-class Reuse(LookupDistribution):
-    """Rows repeat within a batch as in Meta's dataset of 2021, by a histogram of their reuse.
-
-    The histogram covers all tables and a batch of 65,536; a smaller batch is assumed to repeat its
-    rows equally often.
-    """
-
-    name = "reuse"
-
-    @override
-    def ranges(self, rows: int, count: float) -> tuple[Floats, Floats]:
-        share, reuse = _histogram()
-        sizes = np.clip(share * count / np.maximum(reuse, 1.0), 1.0, None)
-        sizes *= min(1.0, rows / sizes.sum())
-        order = np.argsort(-share / sizes)
-        return sizes[order], share[order]
+_UNIFORM = LookupDistribution()
 
 
 @cache
 def _histogram() -> tuple[Floats, Floats]:
     """Return each row group's share of all lookups, and the number of lookups of one such row."""
     file = resources.files("planners.embedding") / "data" / "dlrm_datasets_2021_reuse.csv"
-    lines = file.read_text("utf-8").splitlines()[1:]
-    rows = [(float(row["share"]), float(row["reuse"])) for row in csv.DictReader(lines)]
-    share, reuse = np.array(rows).T
+    rows = csv.DictReader(file.read_text("utf-8").splitlines()[1:])
+    share, reuse = np.array([(row["share"], row["reuse"]) for row in rows], float).T
     return share / share.sum(), reuse
-
-
-def distribution_named(text: str) -> LookupDistribution:
-    """Return the distribution with this name; raises UsageError for an unknown name."""
-    kind, _, exponent = text.partition(":")
-    if text in ("uniform", "reuse"):
-        return UniformLookups() if text == "uniform" else Reuse()
-    if kind == "zipf":
-        try:
-            value = float(exponent) if exponent else _EXPONENT
-        except ValueError:
-            value = math.nan
-        if 0 < value <= 3:
-            return Zipf(value)
-    raise UsageError(
-        f"--indices must be uniform, zipf, zipf:EXPONENT or reuse, not '{text}'; an exponent is "
-        "from 0 to 3."
-    )

@@ -16,7 +16,6 @@ from harness.contract import (
     Design,
     InfeasibleDecision,
     MemorySet,
-    NotApplicable,
     RankWork,
     ShardbenchError,
     TimedWork,
@@ -31,14 +30,14 @@ from planners.embedding.estimates.coefficient_fit import REFERENCE, design, fit_
 from planners.embedding.estimates.device import FUSED, Device, rows_that_fit
 from planners.embedding.estimates.kernels import RankKernels
 from planners.embedding.estimates.shard_work import (
+    LookupDistribution,
     ShardWork,
-    distribution_named,
     shards_by_rank,
     work_key,
 )
 from planners.embedding.family import FAMILY
 from planners.embedding.memory.candidates import memory_candidates
-from planners.embedding.memory.shard_bytes import PEAK
+from planners.embedding.memory.estimator import PEAK
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
 from planners.embedding.same_plan.proposals import PartitionRules
@@ -60,7 +59,7 @@ class EmbeddingWorkbench:
 
     def __init__(self, options: BenchOptions) -> None:
         self._device = Device(options.device)
-        self._distribution = distribution_named(options.inputs)
+        self._distribution = LookupDistribution.named(options.inputs)
         self._seed = options.seed
         self._gib = options.memory_gib or self._device.default_gib
         self.device = self._device.description
@@ -82,7 +81,7 @@ class EmbeddingWorkbench:
         """
         usable, fault = [], ""
         for kernel in _KERNELS[self._device.kind]:
-            shard = ShardWork("tried", kernel, ShardingType.TABLE_WISE.value, 9999, 64, (9.0,), 99)
+            shard = ShardWork(kernel, ShardingType.TABLE_WISE.value, 9999, 64, (9.0,), 99)
             try:
                 self._kernels([shard]).both()
                 usable.append(kernel)
@@ -108,7 +107,7 @@ class EmbeddingWorkbench:
         calibration = Calibration(problem.coefficients)
         if not all(calibration.covers(shard.kernel) for rank in works for shard in rank):
             calibration = Calibration({})
-        candidates = [
+        decisions = [
             Candidate(
                 name,
                 fingerprint(plan),
@@ -116,7 +115,7 @@ class EmbeddingWorkbench:
             )
             for (name, plan), of_plan in zip(plans, ranks, strict=True)
         ]
-        return CandidateSet(candidates, notes, problem.coefficients.get(REFERENCE_MS))
+        return CandidateSet(decisions, notes, problem.coefficients.get(REFERENCE_MS))
 
     def _plans(
         self, problem: EmbeddingProblem, number: int, kernels: tuple[str, ...]
@@ -153,9 +152,8 @@ class EmbeddingWorkbench:
                 "Not measured on a CPU: Adam, which fbgemm's kernels lack there, and ranks with a "
                 "shard of no rows, on which they fail."
             )
-        return MemorySet(
-            memory_candidates(problem, plans, kind, self._seed), notes, self._gib, PEAK
-        )
+        ranks = [*memory_candidates(problem, plans, kind, self._seed)]
+        return MemorySet(ranks, notes, self._gib, PEAK)
 
     def _rank_work(
         self, rank: Sequence[tuple[ShardWork, Shard]], most: int, calibration: Calibration
@@ -197,9 +195,8 @@ def with_kernels(problem: EmbeddingProblem, kernels: Sequence[str]) -> Embedding
     """Return the problem, restricted to those of its kernels, or to `fused` if it has none."""
     kept = [kernel for kernel in kernels if kernel in problem.kernels] or [FUSED]
     constraints = {
-        table.name: replace(problem.constraints[table.name], compute_kernels=kept)
-        for table in problem.tables
-        if table.name in problem.constraints
+        name: replace(constraint, compute_kernels=kept)
+        for name, constraint in problem.constraints.items()
     }
     return replace(problem, constraints=constraints, kernels=frozenset(kept), known={})
 
@@ -208,12 +205,11 @@ def _facts(shards: Sequence[ShardWork]) -> dict[str, str]:
     """Return, for each property such as the kernel, the value with the most looked-up bytes."""
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for shard in shards:
-        pooling = sum(shard.lookups) / len(shard.lookups) / (shard.share or 1.0)
         facts = {
             "kernel": shard.kernel,
             "sharding type": shard.sharding_type,
             "dimension": str(shard.columns),
-            "pooling factor": f"{pooling:g}",
+            "pooling factor": f"{shard.table_lookups / len(shard.lookups):g}",
         }
         for fact, value in facts.items():
             sums[fact][value] += shard.indices * shard.columns
@@ -228,33 +224,42 @@ def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[t
     """
     different: dict[str, tuple[str, Plan]] = {}
     for name, plan in _made_plans(problem, number, seed):
-        if name.startswith(_RANDOM) and len(different) >= number:
+        is_random = name.startswith(_RANDOM)
+        if is_random and len(different) >= number:
             break
         try:
             validate(problem, plan)
         except InfeasibleDecision:
             continue
         key = fingerprint(plan)
-        if key not in different and len(different) < number:
-            different[key] = name, plan
-        elif key in different and not name.startswith(_RANDOM):
+        if key in different and not is_random:
             different[key] = f"{different[key][0]}, {name}", plan
+        elif key not in different and len(different) < number:
+            different[key] = name, plan
     return list(different.values())
 
 
 def _made_plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[tuple[str, Plan]]:
+    # 1. The plans of variants.
     for name in _VARIANTS:
-        plan = _of_variant(problem, name)
-        if plan is not None:
-            yield name, plan
+        variant = FAMILY.variants[name]
+        if variant.missing():
+            continue
+        try:
+            made = variant.prepared(problem).run()
+        except ShardbenchError:  # the variant does not apply, or finds no plan
+            continue
+        assert isinstance(made, Plan)
+        yield name, made
+    # 2. The relaxed plan of the bound, rounded, unless it leaves a table without an option.
     space, devices = arrays(problem)
     rng = np.random.default_rng(seed)
     base = next(proofs(candidates(space, devices))).relaxed
-    if (base < 0).any():  # the relaxation leaves a table without an option
+    if (base < 0).any():
         base = _any_options(space, rng)
     elif plan := _placed(space, devices, base):
         yield "relaxed, rounded", plan
-    # Plans that no planner makes, from hardly changed to all random, so that ranks differ widely.
+    # 3. Plans that no planner makes, from hardly changed to all random, so that ranks differ.
     for count in range(_TRIES_PER_PLAN * number):
         disorder = (count % number + 0.5) / number
         changed = rng.random(space.tables) < disorder
@@ -263,17 +268,6 @@ def _made_plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[t
         noisy = replace(space, perf=space.perf * noise[:, None], total=space.total * noise)
         if plan := _placed(noisy, devices, options):
             yield f"{_RANDOM} {count + 1}", plan
-
-
-def _of_variant(problem: EmbeddingProblem, name: str) -> Plan | None:
-    variant = FAMILY.variants.get(name)
-    if variant is None or variant.missing():
-        return None
-    try:
-        plan = variant.prepared(problem).run()
-    except (NotApplicable, ShardbenchError):
-        return None
-    return plan if isinstance(plan, Plan) else None
 
 
 def _any_options(space: SearchSpace, rng: np.random.Generator) -> Ints:

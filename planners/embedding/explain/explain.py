@@ -1,331 +1,306 @@
-"""Explains a plan: its slowest rank, the alternatives of its tables, and its bound.
+"""Explains a plan: its slowest rank, the bound on all plans, alternatives, and another plan.
 
-All figures are torchrec's estimates, computed on the search space as arrays.
+All figures are torchrec's estimates. `docs/explain.md` documents the keys of the JSON document.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
-from torchrec.distributed.embedding_types import EmbeddingComputeKernel
-from torchrec.distributed.planner.types import ShardingOption
-from torchrec.distributed.types import ShardingType
 
-from harness.contract import Explanation, Question, UsageError, unknown
-from planners.embedding.best_plan.parts import parts_of
+from harness.contract import Explanation, Question, Section, unknown
 from planners.embedding.decision import Plan
-from planners.embedding.explain import records
-from planners.embedding.explain.arguments import ARGUMENTS, reasons
-from planners.embedding.explain.placement import (
+from planners.embedding.explain.alternatives import TableExplained, section, table_explained
+from planners.embedding.explain.bound import bound_explained
+from planners.embedding.explain.placed_plan import (
     KINDS,
-    Obstacle,
     PlacedPlan,
+    Row,
     described,
-    replace,
-    tables_of,
+    gib,
+    in_gib,
+    ms,
+    percent_above,
+    shortened,
 )
-from planners.embedding.explain.text import alternatives, sections, sentences
+from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
-from planners.embedding.search.space import Devices, Load, SearchSpace
+from planners.embedding.search.space import Load
 
-# A smaller share than this is rounding.
-_ROUNDING = 1e-9
+# The components of torchrec's `Perf` that its total sums, with a heading of a column.
+_PERF = {
+    "fwd_compute": "forward\ncompute",
+    "fwd_comms": "forward\ncomms",
+    "bwd_compute": "backward\ncompute",
+    "bwd_comms": "backward\ncomms",
+    "prefetch_compute": "prefetch",
+}
+_MOST_SHARDS = 12
+_NEAR = 0.99
 
 
 def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> Explanation:
-    """Explain a valid plan as text and figures; raises UsageError for an unknown rank."""
-    return written(explained(problem, plan, question), question.top)
-
-
-def written(figures: records.PlanExplained, top: int) -> Explanation:
-    """Return the figures and, as text, sentences and sections on up to `top` tables."""
-    return Explanation(tuple(sentences(figures)), tuple(sections(figures, top)), asdict(figures))
+    """Explain a valid plan: one of its ranks, the bound, and the rank's most expensive tables."""
+    space, devices = arrays(problem)
+    placed = PlacedPlan(plan.options, devices)
+    load, slowest = placed.load, int(placed.load.perf.argmax())
+    rank = slowest if question.rank is None else question.rank
+    tables = [
+        table_explained(problem, space, placed, rank, table)
+        for table in _most_expensive(placed, rank)[: question.top]
+    ]
+    shards = _rank(placed, rank, max(question.top, _MOST_SHARDS))
+    memory_sentences, memory = _memory(placed)
+    bound = bound_explained(space, placed, question.top)
+    against = Explanation((), (), {})
+    if question.other_decision is not None:
+        other = PlacedPlan(question.other_decision.options, devices)
+        against = _difference(placed, other, question.other, question.top)
+    sentences = (
+        _slowest(load, slowest),
+        *bound.sentences,
+        *memory_sentences,
+        *_best(tables, rank),
+        *against.sentences,
+    )
+    sections = (
+        *shards.sections,
+        *_alternatives(tables, rank),
+        *bound.sections,
+        *against.sections,
+    )
+    document = {
+        "slowest_rank": slowest,
+        "slowest_ms": load.rating,
+        "mean_ms": float(load.perf.mean()),
+        "ranks_ms": load.perf.tolist(),
+        "bound": bound.document,
+        "memory": memory,
+        "rank": shards.document,
+        "tables": [asdict(table) for table in tables],
+        "against": against.document or None,
+    }
+    return Explanation(sentences, sections, document)
 
 
 def explain_table(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> Explanation:
-    """Explain a table of a valid plan, with all other tables where they are.
+    """Explain a table of a valid plan, on the rank where it costs most.
 
     Raises UsageError for an unknown table.
     """
     space, devices = arrays(problem)
-    placed = PlacedPlan(plan.options, devices.ranks)
+    placed = PlacedPlan(plan.options, devices)
     if question.table not in placed.names:
         raise unknown("table", question.table, placed.names)
     number = placed.names.index(question.table)
-    rank = int(placed.load(only=number).perf.argmax())
-    table = table_explained(problem, space, devices, placed, rank, number)
+    rank = int(placed.load_of(np.array([number])).perf.argmax())
+    table = table_explained(problem, space, placed, rank, number)
     now, best = table.alternatives[0], table.best
+    change = "No other placement of this table alone makes it faster."
+    if not best.present:
+        change = (
+            f"With this table as {best.option}, it would be rank {best.slowest_rank} with "
+            f"{ms(best.slowest_ms)}."
+        )
     sentence = (
         f"Table {table.table} is placed as {now.option}; the slowest rank is rank "
-        f"{now.slowest_rank} with {now.slowest_rank_ms:.4g} ms. "
+        f"{now.slowest_rank} with {ms(now.slowest_ms)}. {change}"
     )
-    if best.present:
-        sentence += "No other placement of this table alone makes it faster."
-    else:
-        sentence += (
-            f"With this table as {best.option}, it would be rank {best.slowest_rank} with "
-            f"{best.slowest_rank_ms:.4g} ms."
-        )
-    return Explanation((sentence,), (alternatives(table, rank, table.left_out),), asdict(table))
+    return Explanation((sentence,), (section(table, rank, table.left_out),), asdict(table))
 
 
-def explained(
-    problem: EmbeddingProblem, plan: Plan, question: Question[Plan]
-) -> records.PlanExplained:
-    """Return the figures that explain a valid plan; raises UsageError for an unknown rank."""
-    space, devices = arrays(problem)
-    placed = PlacedPlan(plan.options, devices.ranks)
-    load = placed.load()
-    slowest = int(load.perf.argmax())
-    rank = slowest if question.rank is None else question.rank
-    if not 0 <= rank < devices.ranks:
-        raise UsageError(f"There is no rank {rank}; ranks are from 0 to {devices.ranks - 1}.")
-    against = None
-    if question.other_decision is not None:
-        other = PlacedPlan(question.other_decision.options, devices.ranks)
-        against = _difference(placed, other, devices, question.other)
-    return records.PlanExplained(
-        slowest_rank=slowest,
-        slowest_ms=float(load.perf[slowest]),
-        mean_ms=float(load.perf.mean()),
-        ranks_ms=tuple(load.perf.tolist()),
-        bound=_bound(space, devices, placed),
-        memory=tuple(_fullest(load, devices)),
-        rank=_rank(placed, load, rank),
-        tables=tuple(
-            table_explained(problem, space, devices, placed, rank, table)
-            for table in _most_expensive(placed, rank)[: question.top]
-        ),
-        against=against,
+def _most_expensive(plan: PlacedPlan, rank: int) -> list[int]:
+    """Return the tables with shards on a rank, in order of decreasing cost there."""
+    on_rank = plan.rank == rank
+    tables, costs = plan.table[on_rank], plan.space.total[plan.space.estimate[on_rank]]
+    cost = np.bincount(tables, costs, len(plan.options))
+    return sorted(set(tables.tolist()), key=lambda table: (-cost[table], table))
+
+
+def _slowest(load: Load, rank: int) -> str:
+    slowest, mean = load.rating, float(load.perf.mean())
+    near = int((load.perf >= slowest * _NEAR).sum()) - 1
+    return (
+        f"Rank {rank} is the slowest with {ms(slowest)}, {percent_above(slowest, mean)} the mean "
+        f"of {ms(mean)}; {near or 'none'} of the other {len(load.perf) - 1} ranks are within 1 % "
+        "of it."
     )
 
 
-def _bound(space: SearchSpace, devices: Devices, placed: PlacedPlan) -> records.BoundExplained:
-    why = reasons(space, devices)
-    in_plan = [placed.by_fqn[fqn] for fqn in tables_of(space)]
-    with_memory = why.cheapest
-    if why.binding not in ("table", "work", "shards"):
-        with_memory = np.where(why.relaxed >= 0, why.relaxed, why.cheapest)
-    needed = space.option_storage[why.cheapest].sum(axis=0)
-    usable = np.maximum(devices.storage, 0).sum(axis=0)
-    tables = [
-        records.BoundTable(
-            placed.names[table],
-            described(space.options[cheapest]),
-            float(space.option_perf[cheapest]),
-            described(space.options[relaxed]),
-            float(space.option_perf[relaxed]),
-            described(placed.options[table]),
-            float(placed.space.option_perf[table]),
-        )
-        for table, cheapest, relaxed in zip(in_plan, why.cheapest, with_memory, strict=True)
-    ]
-    return records.BoundExplained(
-        ms=why.milliseconds,
-        binding=why.binding,
-        proven=why.proven,
-        meaning={name: ARGUMENTS[name] for name in why.proven},
-        table=placed.names[in_plan[why.table]],
-        needed_bytes=dict(zip(KINDS, needed.tolist(), strict=True)),
-        usable_bytes=dict(zip(KINDS, usable.tolist(), strict=True)),
-        tables=tuple(sorted(tables, key=lambda table: -table.excess_ms)),
-    )
-
-
-def _fullest(load: Load, devices: Devices) -> Iterator[records.FullestRank]:
-    for kind, used, usable in zip(KINDS, load.used.T, devices.storage.T, strict=True):
+def _memory(plan: PlacedPlan) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the rank that uses the largest share of each kind of memory, as text and figures."""
+    sentences, figures = [], []
+    for kind, used, usable in zip(KINDS, plan.load.used.T, plan.devices.storage.T, strict=True):
         if used.any():
             rank = int((used / np.maximum(usable, 1)).argmax())
-            yield records.FullestRank(kind, rank, int(used[rank]), int(usable[rank]))
+            most, whole = int(used[rank]), int(usable[rank])
+            share = f" ({100 * most / whole:.1f} %)" if whole > 0 else ""
+            sentences.append(
+                f"{kind} is fullest on rank {rank}: {gib(most)} of {gib(whole)} GiB{share}."
+            )
+            figures.append({"kind": kind, "rank": rank, "bytes": most, "usable_bytes": whole})
+    return sentences, figures
 
 
-def _rank(placed: PlacedPlan, load: Load, rank: int) -> records.RankExplained:
-    whole = float(load.perf[rank])
+def _rank(plan: PlacedPlan, rank: int, most: int) -> Explanation:
+    """Explain the shards of a rank, the most expensive first; text has `most` of them."""
+    whole, (hbm, ddr, _) = float(plan.load.perf[rank]), plan.load.used[rank].tolist()
     shards = [
-        records.PlacedShard(
-            table=name,
-            sharding_type=option.sharding_type,
-            compute_kernel=option.compute_kernel,
-            size=(int(shard.size[0]), int(shard.size[1])),
-            ms=float(shard.perf.total),
-            share=float(shard.perf.total) / whole if whole else 0.0,
-            perf_ms={part: float(getattr(shard.perf, part)) for part in records.PERF},
-            hbm_bytes=int(shard.storage.hbm),
-            ddr_bytes=int(shard.storage.ddr),
-        )
-        for name, option in zip(placed.names, placed.options, strict=True)
+        (name, option, shard)
+        for name, option in zip(plan.names, plan.options, strict=True)
         for shard in option.shards
         if shard.rank == rank
     ]
-    return records.RankExplained(
-        rank=rank,
-        ms=whole,
-        perf_ms={name: sum(shard.perf_ms[name] for shard in shards) for name in records.PERF},
-        hbm_bytes=int(load.used[rank, 0]),
-        ddr_bytes=int(load.used[rank, 1]),
-        shards=tuple(sorted(shards, key=lambda shard: -shard.ms)),
-    )
-
-
-def _most_expensive(placed: PlacedPlan, rank: int) -> list[int]:
-    """Return the tables with shards on a rank, in order of decreasing cost there."""
-    on_rank = placed.rank == rank
-    cost = np.bincount(placed.table[on_rank], placed.perf[on_rank], len(placed.options))
-    there = set(placed.table[on_rank].tolist())
-    return [table for table in np.argsort(-cost, kind="stable").tolist() if table in there]
-
-
-def table_explained(
-    problem: EmbeddingProblem,
-    space: SearchSpace,
-    devices: Devices,
-    placed: PlacedPlan,
-    rank: int,
-    table: int,
-) -> records.TableExplained:
-    """Explain a table of a plan: its current option first, then its alternatives, best first."""
-    option, others = placed.options[table], placed.load(without=table)
-    number_of_table = tables_of(space)[option.fqn]
-    numbers = np.flatnonzero(space.table == number_of_table).tolist()
-    together = int((space.group == space.group[number_of_table]).sum()) - 1
-    now = _alternative(placed.space, table, rank, placed.load(), present=True)
-    present = placed.number_in(space, table)
-    parts = parts_of(space, devices)
-    found = []
-    for number in numbers:
-        try:
-            if together:
-                raise Obstacle(f"torchrec places it together with {together} other tables")
-            load = replace(space, devices, parts, others, number)[1]
-            alternative = _alternative(space, number, rank, load)
-        except Obstacle as obstacle:
-            alternative = _alternative(space, number, rank, obstacle=obstacle)
-        # The present option is listed again only if other ranks are better for it.
-        if number != present or _slowest(alternative) < _slowest(now) * (1 - _ROUNDING):
-            found.append(alternative)
-    found.sort(key=lambda other: (_slowest(other), other.ms if other.why_not else 0.0))
-    return records.TableExplained(
-        table=placed.names[table],
-        rank_ms=float(placed.load(only=table).perf[rank]),
-        alternatives=(now, *found),
-        left_out=_left_out(problem, option, [space.options[number] for number in numbers]),
-    )
-
-
-def _slowest(alternative: records.Alternative) -> float:
-    ms = alternative.slowest_rank_ms
-    return math.inf if ms is None else ms
-
-
-def _alternative(
-    space: SearchSpace,
-    number: int,
-    rank: int,
-    load: Load | None = None,
-    obstacle: Obstacle | None = None,
-    present: bool = False,
-) -> records.Alternative:
-    """Describe an option of a table, given the ranks' load with it or the obstacle to it."""
-    option = space.options[number]
-    hbm, ddr, _ = space.option_storage[number].tolist()
-    return records.Alternative(
-        sharding_type=option.sharding_type,
-        compute_kernel=option.compute_kernel,
-        shards=len(option.shards),
-        ms=float(space.option_perf[number]),
-        largest_shard_ms=float(space.largest_shard[number]),
-        hbm_bytes=hbm,
-        ddr_bytes=ddr,
-        present=present,
-        slowest_rank=None if load is None else int(load.perf.argmax()),
-        slowest_rank_ms=None if load is None else float(load.perf.max()),
-        this_rank_ms=None if load is None else float(load.perf[rank]),
-        **asdict(obstacle or Obstacle("")),
-    )
-
-
-def _left_out(
-    problem: EmbeddingProblem, option: ShardingOption, enumerated: Iterable[ShardingOption]
-) -> Mapping[str, str]:
-    """Return the reason for each sharding type and kernel that no option of the table has."""
-    device = problem.topology.compute_device
-    constraint = problem.constraints.get(option.name)
-    kind = type(option.module[1])
-    sharders = [sharder for sharder in problem.sharders if sharder.module_type is kind]
-    offered: dict[str, list[str]] = {
-        name: sharder.compute_kernels(name, device)
-        for sharder in sharders[:1]
-        for name in sharder.sharding_types(device)
-    }
-    kernels = set(chain.from_iterable(offered.values()))
-    there = {name for other in enumerated for name in (other.sharding_type, other.compute_kernel)}
-
-    def reason(name: str, allowed: list[str] | None) -> str:
-        if allowed and name not in allowed:
-            return "its constraints do not allow it"
-        if name not in offered and name not in kernels:
-            return "its sharder does not offer it"
-        return "torchrec enumerates none here"
-
-    possible = [
-        *((name.value, constraint and constraint.sharding_types) for name in ShardingType),
-        *(
-            (name.value, constraint and constraint.compute_kernels)
-            for name in EmbeddingComputeKernel
-            if name.value in kernels
-        ),
-    ]
-    return {name: reason(name, allowed) for name, allowed in possible if name not in there}
-
-
-def _difference(
-    here: PlacedPlan, there: PlacedPlan, devices: Devices, variant: str
-) -> records.PlanDifference:
-    """Compare two plans table by table, the largest difference of mean cost first."""
-    ours, theirs = here.load().perf, there.load().perf
-    by_options = float(ours.mean() - theirs.mean())
-    tables = []
-    other_options = 0
-    for table, option in enumerate(here.options):
-        other = there.by_fqn[option.fqn]
-        is_same_option = _key(option) == _key(there.options[other])
-        if (
-            is_same_option
-            and (here.rank[here.table == table] == there.rank[there.table == other]).all()
-        ):
-            continue
-        other_options += not is_same_option
-        load, moved = here.load(without=table), there.load(only=other)
-        here_ms = float(here.space.option_perf[table])
-        there_ms = float(there.space.option_perf[other])
-        tables.append(
-            records.DifferentTable(
-                table=here.names[table],
-                here=described(option),
-                there=described(there.options[other]),
-                here_ms=here_ms,
-                there_ms=there_ms,
-                mean_ms=(here_ms - there_ms) / here.ranks,
-                alone_ms=float((load.perf + moved.perf).max()),
-                fits=bool((load.used + moved.used <= devices.storage).all()),
-            )
+    shards.sort(key=lambda named: -named[2].perf.total)
+    figures: list[dict[str, Any]] = []
+    rows: list[Row] = []
+    for name, option, shard in shards:
+        perf = {part: float(getattr(shard.perf, part)) for part in _PERF}
+        (height, width), total = map(int, shard.size), float(shard.perf.total)
+        share = total / whole if whole else 0.0
+        figures.append(
+            {
+                "table": name,
+                "sharding_type": option.sharding_type,
+                "compute_kernel": option.compute_kernel,
+                "size": (height, width),
+                "ms": total,
+                "share": share,
+                "perf_ms": perf,
+                "hbm_bytes": int(shard.storage.hbm),
+                "ddr_bytes": int(shard.storage.ddr),
+            }
         )
-    return records.PlanDifference(
-        variant=variant,
-        slowest_ms=float(theirs.max()),
-        mean_ms=float(theirs.mean()),
-        by_options_ms=by_options,
-        by_balance_ms=float(ours.max() - theirs.max()) - by_options,
-        other_options=other_options,
-        other_ranks=len(tables) - other_options,
-        tables=tuple(sorted(tables, key=lambda table: (-abs(table.mean_ms), table.alone_ms))),
+        kind = f"{option.sharding_type} {option.compute_kernel}"
+        bytes_ = in_gib(shard.storage.hbm), in_gib(shard.storage.ddr)
+        rows.append((name, f"{height:,} x {width}", kind, total, f"{100 * share:.0f} %", *bytes_))
+    perf = {part: sum(shard["perf_ms"][part] for shard in figures) for part in _PERF}
+    works: list[Row] = [(shard["table"], *shard["perf_ms"].values()) for shard in figures[:most]]
+    all_shards = ("all", "", "", whole, "", in_gib(hbm), in_gib(ddr))
+    sections = (
+        Section(
+            f"On rank {rank}",
+            ("table", "rows x dim", "option", "ms", "share", "HBM\nGiB", "DDR\nGiB"),
+            (*shortened(rows, most, summed=3), all_shards),
+        ),
+        Section(
+            "The same in milliseconds of each kind of work",
+            ("table", *_PERF.values()),
+            (*works, ("all", *perf.values())),
+        ),
     )
+    document = {
+        "rank": rank,
+        "ms": whole,
+        "perf_ms": perf,
+        "hbm_bytes": hbm,
+        "ddr_bytes": ddr,
+        "shards": figures,
+    }
+    return Explanation((), sections, document)
 
 
-def _key(option: ShardingOption) -> tuple[object, ...]:
-    """Return the sharding type, the kernel and the shards' boxes, which identify an option."""
-    boxes = [(shard.size, shard.offset) for shard in option.shards]
-    return option.sharding_type, option.compute_kernel, boxes
+def _alternatives(tables: Sequence[TableExplained], rank: int) -> Iterator[Section]:
+    """Yield a section for each table; what is left out only if the table before has other kinds."""
+    shown: Mapping[str, str] = {}
+    for table in tables:
+        yield section(table, rank, table.left_out if table.left_out != shown else {})
+        shown = table.left_out
+
+
+def _best(tables: Sequence[TableExplained], rank: int) -> Iterator[str]:
+    """Yield which of the tables helps most if it is placed differently."""
+    if not tables:
+        return
+    table = min(tables, key=lambda table: table.best.slowest_ms)
+    best, count = table.best, len(tables)
+    several = f"the {count} most expensive tables" if count > 1 else "the most expensive table"
+    if best.present:
+        yield (
+            f"Placing {'one of ' * (count > 1)}{several} of rank {rank} differently, while all "
+            "other tables stay, does not make the slowest rank faster."
+        )
+    else:
+        yield (
+            f"Of all alternatives for {several} of rank {rank}, {table.table} as {best.option} "
+            f"helps most: while all other tables stay, the slowest rank would be rank "
+            f"{best.slowest_rank} with {ms(best.slowest_ms)}."
+        )
+
+
+def _difference(here: PlacedPlan, there: PlacedPlan, variant: str, top: int) -> Explanation:
+    """Compare two plans table by table, the largest difference of mean cost first."""
+    by_options = float(here.load.perf.mean() - there.load.perf.mean())
+    slower = here.load.rating - there.load.rating
+    tables: list[dict[str, Any]] = []
+    other_options = 0
+    ours, theirs = (
+        PlanTable.of_options(plan.options, plan.devices.ranks) for plan in (here, there)
+    )
+    for table, option in enumerate(here.options):
+        now, then = ours.tables[option.fqn], theirs.tables[option.fqn]
+        if now == then:
+            continue
+        other_options += now != replace(then, ranks=now.ranks)
+        number = there.number[option.fqn]
+        load, moved = here.without(table), there.load_of(np.array([number]))
+        here_ms = float(here.space.option_perf[table])
+        there_ms = float(there.space.option_perf[number])
+        tables.append(
+            {
+                "table": here.names[table],
+                "here": described(option),
+                "there": described(there.options[number]),
+                "here_ms": here_ms,
+                "there_ms": there_ms,
+                "mean_ms": (here_ms - there_ms) / here.devices.ranks,
+                "alone_ms": float((load.perf + moved.perf).max()),
+                "fits": bool((load.used + moved.used <= here.devices.storage).all()),
+            }
+        )
+    tables.sort(key=lambda table: (-abs(table["mean_ms"]), table["alone_ms"]))
+    document = {
+        "variant": variant,
+        "slowest_ms": there.load.rating,
+        "mean_ms": float(there.load.perf.mean()),
+        "by_options_ms": by_options,
+        "by_balance_ms": slower - by_options,
+        "other_options": other_options,
+        "other_ranks": len(tables) - other_options,
+        "tables": tables,
+    }
+    if not tables:
+        return Explanation((f"{variant} decides the same.",), (), document)
+    sentences = (
+        f"The slowest rank of {variant} costs {ms(there.load.rating)}, {_saved(slower)}: "
+        f"{_saved(by_options)} by the options (the mean of the ranks), and "
+        f"{_saved(slower - by_options)} by the balance (the slowest rank above the mean).",
+        f"Tables with another option there: {other_options}; with the same option on other "
+        f"ranks: {len(tables) - other_options}.",
+    )
+    rows: list[Row] = [
+        (
+            table["table"],
+            table["here"],
+            table["there"] if table["here"] != table["there"] else "the same, on other ranks",
+            table["mean_ms"],
+            table["alone_ms"] if table["fits"] else None,
+        )
+        for table in tables
+    ]
+    unfit = [table["table"] for table in tables[:top] if not table["fits"]]
+    remark = f"Alone, these do not fit into the memory that is left: {', '.join(unfit)}."
+    section = Section(
+        f"What {variant} places differently",
+        ("table", "here", "there", "adds to\nthe mean", "slowest if\nit alone"),
+        (*shortened(rows, top, summed=3), ("all", "", "", by_options, None)),
+        (remark,) if unfit else (),
+    )
+    return Explanation(sentences, (section,), document)
+
+
+def _saved(value: float) -> str:
+    """Return milliseconds that something costs less as text; negative ones are more."""
+    return f"{ms(abs(value))} {'less' if value >= 0 else 'more'}"

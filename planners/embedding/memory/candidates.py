@@ -11,7 +11,6 @@ from torchrec.distributed.planner.types import (
     KernelConfig,
     Shard,
     ShardingOption,
-    Topology,
     TopologyFactory,
     TrainerConfig,
 )
@@ -20,10 +19,7 @@ from torchrec.distributed.types import PipelineType
 
 from harness.contract import NotApplicable, RankMemory
 from planners.embedding.decision import Plan
-from planners.embedding.memory.rank_bytes import measure_rank
-from planners.embedding.memory.rank_model import RankJob
-from planners.embedding.memory.shard_bytes import (
-    CACHED,
+from planners.embedding.memory.estimator import (
     INPUTS,
     OF_RANK,
     OPTIMIZER,
@@ -33,20 +29,19 @@ from planners.embedding.memory.shard_bytes import (
     WEIGHTS,
     Terms,
     derived_terms,
+    group_of,
 )
+from planners.embedding.memory.rank import RankJob, measure_rank
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.options import with_shards
 
 _NOT_ON_CPU = "adam"
 
-# TorchRec's estimate of a pipelined job counts inputs twice, and outputs only on request.
-_PIPELINED: dict[str, Any] = {"pipeline_type": PipelineType.TRAIN_SPARSE_DIST}
-
 
 def memory_candidates(
     problem: EmbeddingProblem, plans: Sequence[tuple[str, Plan]], device: str, seed: int
-) -> list[RankMemory]:
-    """Return the ranks of each plan with the most and the least memory, with each optimizer.
+) -> Iterator[RankMemory]:
+    """Yield the ranks of each plan with the most and the least memory, with each optimizer.
 
     Raises NotApplicable unless all tables are pooled. On a CPU, ranks with an empty shard are left
     out, because fbgemm's backward pass fails on these at random.
@@ -55,15 +50,19 @@ def memory_candidates(
         raise NotApplicable(
             f"Memory is measured for pooled tables; {other.name} is {other.lookup}."
         )
-    if problem.live is not None or problem.paths:
+    if problem.paths:
         raise NotApplicable("Memory is measured for tables, not for the model of a captured file.")
-    names = [name for name in OPTIMIZERS if device == "cuda" or name != _NOT_ON_CPU]
-    return [
-        rank
-        for name, plan in plans
-        for optimizer in names
-        for rank in _ranks(problem, name, plan, optimizer, device, seed)
-    ]
+    optimizers = [name for name in OPTIMIZERS if device == "cuda" or name != _NOT_ON_CPU]
+    for name, plan in plans:
+        options = _in_order(problem, plan)
+        for optimizer in optimizers:
+            jobs = rank_jobs(problem, plan, optimizer, device, seed)
+            derived = derived_terms(options, problem.topology, optimizer)
+            torchrecs = torchrec_terms(problem, options, optimizer)
+            by_peak = sorted(jobs, key=lambda rank: derived[rank][OF_RANK][PEAK])
+            for rank in sorted({*by_peak[:1], *by_peak[-1:]}):
+                estimated = {"torchrec": torchrecs[rank], "calibrated": derived[rank]}
+                yield RankMemory(name, optimizer, rank, measure_rank, jobs[rank], estimated)
 
 
 def rank_jobs(
@@ -74,26 +73,25 @@ def rank_jobs(
     On a CPU, ranks with an empty shard are left out.
     """
     topology, options = problem.topology, _in_order(problem, plan)
-    kernels: dict[str, str] = {}
-    for option in options:
-        kernel = kernels.setdefault(option.sharding_type, option.compute_kernel)
-        if kernel != option.compute_kernel:
-            kernels[option.sharding_type] = "several kernels"
     empty = {
         shard.rank for option in options for shard in option.shards if not math.prod(shard.size)
     }
-    made = to_sharding_plan(options, _one_device(topology.world_size, device))
+    # The shards of all ranks are placed on the first device of a host.
+    one_device = TopologyFactory.create_topology(
+        trainer_config=TrainerConfig(world_size=topology.world_size, local_world_size=1),
+        kernel_config=KernelConfig(compute_device=device),
+    )
+    placed = to_sharding_plan(options, one_device)
     return {
         rank: RankJob(
             problem.tables,
-            made,
+            placed,
             rank,
             topology.world_size,
             topology.intra_group_size,
             problem.batch_size,
             optimizer,
             device,
-            {kind: f"{kind}, {kernel}" for kind, kernel in kernels.items()},
             seed,
         )
         for rank in range(topology.world_size)
@@ -107,34 +105,6 @@ def _in_order(problem: EmbeddingProblem, plan: Plan) -> list[ShardingOption]:
     return sorted(plan.options, key=lambda option: order[option.fqn])
 
 
-def _one_device(ranks: int, device: str) -> Topology:
-    """Return a topology that places the shards of all ranks on the first device of their host."""
-    return TopologyFactory.create_topology(
-        trainer_config=TrainerConfig(world_size=ranks, local_world_size=1),
-        kernel_config=KernelConfig(compute_device=device),
-    )
-
-
-def _ranks(
-    problem: EmbeddingProblem, name: str, plan: Plan, optimizer: str, device: str, seed: int
-) -> Iterator[RankMemory]:
-    options = _in_order(problem, plan)
-    estimates = {
-        "torchrec": torchrec_terms(problem, options, optimizer),
-        "calibrated": derived_terms(options, problem.topology, optimizer),
-    }
-    peaks = [terms[OF_RANK][PEAK] for terms in estimates["calibrated"]]
-    jobs = rank_jobs(problem, plan, optimizer, device, seed)
-    usable = sorted(jobs, key=peaks.__getitem__)
-    for rank in sorted({*usable[:1], *usable[-1:]}):
-        job = jobs[rank]
-        estimated = {
-            estimate: {job.names.get(kind, kind): terms for kind, terms in by_rank[rank].items()}
-            for estimate, by_rank in estimates.items()
-        }
-        yield RankMemory(name, optimizer, rank, measure_rank, job, estimated)
-
-
 def torchrec_terms(
     problem: EmbeddingProblem, plan: Sequence[ShardingOption], optimizer: str
 ) -> list[Terms]:
@@ -142,50 +112,39 @@ def torchrec_terms(
 
     Its estimator returns sums only. So each term is a difference of two settings.
     """
-    sums = zip(
-        _estimated(problem, plan, is_inference=True),
-        _estimated(problem, plan),
-        _estimated(problem, plan, optimizer),
-        _estimated(problem, plan, **_PIPELINED),
-        _estimated(problem, plan, **_PIPELINED, run_embedding_at_peak_memory=True),
-        strict=True,
-    )
+    copies = []  # estimates overwrite shards, and an optimizer is attached to the tensor
+    for option in plan:
+        copied = with_shards(option, [Shard(shard.size, shard.offset) for shard in option.shards])
+        vars(copied)["_tensor"] = torch.empty_like(option.tensor, device="meta")
+        copies.append(copied)
+    sharders = {sharder_name(sharder.module_type): sharder for sharder in problem.sharders}
+
+    def estimated(**settings: Any) -> list[int]:
+        estimator = EmbeddingStorageEstimator(problem.topology, problem.constraints, **settings)
+        estimator.estimate(copies, build_sharder_data_map(sharders))
+        return [s.storage.hbm + s.storage.ddr for copied in copies for s in copied.shards]
+
+    weights = estimated(is_inference=True)
+    untrained = estimated()
+    # The estimate of a pipelined job counts inputs twice, and outputs not at all.
+    pipelined = estimated(pipeline_type=PipelineType.TRAIN_SPARSE_DIST)
+    for copied in copies:
+        copied.tensor._optimizer_classes = [OPTIMIZERS[optimizer].kind]
+    trained = estimated()
     ranks: list[Terms] = [{OF_RANK: {PEAK: 0}} for _ in problem.topology.devices]
-    shards = [(option.sharding_type, shard.rank) for option in plan for shard in option.shards]
-    for (kind, rank), (weights, default, trained, pipelined, at_peak) in zip(
-        shards, sums, strict=True
+    shards = [(group_of(option.sharding_type), s.rank) for option in plan for s in option.shards]
+    for (group, rank), weight, total, twice, whole in zip(
+        shards, weights, untrained, pipelined, trained, strict=True
     ):
-        outputs = at_peak - pipelined
-        inputs = pipelined - (default - outputs)
+        inputs = (twice - weight) // 2
         terms = {
-            WEIGHTS: weights,
-            OPTIMIZER: trained - default,
-            CACHED: default - weights - inputs - outputs,
+            WEIGHTS: weight,
+            OPTIMIZER: whole - total,
             INPUTS: inputs,
-            OUTPUTS: outputs,
+            OUTPUTS: total - weight - inputs,
         }
-        summed = ranks[rank or 0].setdefault(kind, dict.fromkeys(terms, 0))
+        summed = ranks[rank].setdefault(group, dict.fromkeys(terms, 0))
         for term, size in terms.items():
             summed[term] += size
-            ranks[rank or 0][OF_RANK][PEAK] += size
+        ranks[rank][OF_RANK][PEAK] += whole
     return ranks
-
-
-def _estimated(
-    problem: EmbeddingProblem, plan: Sequence[ShardingOption], optimizer: str = "", **settings: Any
-) -> list[int]:
-    """Return TorchRec's bytes of each shard of a plan, with these settings of its estimator."""
-    copies = []
-    for option in plan:
-        tensor = torch.empty(option.tensor.shape, dtype=option.tensor.dtype, device="meta")
-        if optimizer:
-            tensor._optimizer_classes = [OPTIMIZERS[optimizer].kind]
-        copied = with_shards(option, [Shard(shard.size, shard.offset) for shard in option.shards])
-        vars(copied)["_tensor"] = tensor
-        copies.append(copied)
-    estimator = EmbeddingStorageEstimator(
-        topology=problem.topology, constraints=problem.constraints, **settings
-    )
-    sharders = {sharder_name(sharder.module_type): sharder for sharder in problem.sharders}
-    estimator.estimate(copies, build_sharder_data_map(sharders))
-    return [shard.storage.hbm + shard.storage.ddr for copied in copies for shard in copied.shards]

@@ -1,7 +1,7 @@
 """A cache of plans for `Planner` and for torchrec's dry run: a folder with one file per plan."""
 
 from collections import Counter
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,9 @@ from torch import nn
 from torchrec.distributed.planner.types import BasicCommsBandwidths
 from torchrec.distributed.types import ModuleSharder
 
-from harness.contract import ShardbenchError
-from planners.embedding.capture.modules import sharded_modules
-from planners.embedding.capture.recording import inputs_of, plain
+from harness.contract import Names, ShardbenchError
+from planners.embedding.capture.file import CapturedProblem, plain
+from planners.embedding.capture.modules import ShardedModule, sharded_modules
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_cache.cached_search import CachedSearch
 from planners.embedding.plan_cache.folder import PlanFolder
@@ -89,7 +89,10 @@ def _problem_inputs(
     They depend on torchrec's release and on values, not on the process or the machine. Raises
     ShardbenchError if an input is unknown, such as a user's own estimator.
     """
-    inputs = inputs_of(planner, module, sharders)
+    modules = sharded_modules(module, sharders)
+    if not modules:
+        raise ShardbenchError("there was no table to place.")
+    inputs = CapturedProblem.of(planner, modules, Names())
     names = [table.name for captured in inputs.modules for table in captured.tables]
     if len(set(names)) < len(names):
         name, _ = Counter(names).most_common(1)[0]
@@ -105,7 +108,7 @@ def _problem_inputs(
         FORMAT,
         getattr(torchrec, "__version__", "a checkout"),
         {name: getattr(inputs, name) for name in _INPUTS},
-        _stashed(module, sharders),
+        _stashed(modules),
         _described(planner._enumerator, planner),
     ]
     try:
@@ -114,10 +117,10 @@ def _problem_inputs(
         raise ShardbenchError(f"an input is unknown: {error}.") from None
 
 
-def _stashed(module: nn.Module, sharders: list[ModuleSharder[nn.Module]]) -> list[str]:
+def _stashed(modules: Sequence[ShardedModule]) -> list[str]:
     """Return the tables with weights that are stashed, which the captured inputs lack."""
-    configs = chain(*(sharded.configs() for sharded in sharded_modules(module, sharders)))
-    return [config.name for config, _ in configs if getattr(config, "stash_weights", False)]
+    configs = (config for module in modules for config, _ in module.tables)
+    return [config.name for config in configs if getattr(config, "stash_weights", False)]
 
 
 def _described(part: Any, planner: Planner) -> list[Any]:

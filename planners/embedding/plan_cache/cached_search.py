@@ -9,14 +9,14 @@
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
 import numpy as np
 from torch import nn
-from torchrec.distributed.planner.types import Shard, ShardingOption
+from torchrec.distributed.planner.types import ShardingOption
 from torchrec.distributed.types import ModuleSharder
 from typing_extensions import override
 
@@ -24,17 +24,21 @@ from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.proofs import proofs
+from planners.embedding.capture.file import plain
 from planners.embedding.capture.mirrors import device_runs
-from planners.embedding.capture.recording import plain
 from planners.embedding.drop_in.checks import fault_of
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.planner import Planner
-from planners.embedding.drop_in.turns import PlanFound
 from planners.embedding.plan_cache.folder import PlanFile, PlanFolder, digest
 from planners.embedding.plan_files.document import PlanDocument, TableEntry, parse_plan
 from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.search.options import ShardLayout, SharedOption, with_shards
+from planners.embedding.search.options import (
+    PlannedOption,
+    ShardLayout,
+    SharedOption,
+    with_shards,
+)
 from planners.embedding.search.outcome import Found, NotFound, placed
 from planners.embedding.search.space import Devices, SearchSpace, load_of
 
@@ -62,15 +66,19 @@ class CachedSearch(CompiledSearch):
         self._key = ""
         self.use = ""
 
-    def enumerating(self, enumerate_: Callable[..., Any]) -> Callable[..., list[ShardingOption]]:
-        """Wrap an enumerator's `enumerate` to return only the options of a known plan, if any."""
+    @override
+    def stand_ins(self) -> Iterator[tuple[Any, str, Any]]:
+        """Yield what is replaced; the enumerator returns only a known plan's options, if any."""
+        yield from super().stand_ins()
+        enumerator = self._planner._enumerator
+        enumerate_ = enumerator.enumerate
 
         def enumerate_or_load(module: nn.Module, sharders: Sharders) -> list[ShardingOption]:
             left = msgspec.json.encode(device_runs(self._topology))  # after the reservation
             self._key = digest(self._inputs, left, letters=32)
             return self._known(module, sharders) or enumerate_(module=module, sharders=sharders)
 
-        return enumerate_or_load
+        yield enumerator, "enumerate", enumerate_or_load
 
     def _known(self, module: nn.Module, sharders: Sharders) -> list[ShardingOption] | None:
         """Return the plan of exactly this problem, if a file has one that passes all checks."""
@@ -91,20 +99,19 @@ class CachedSearch(CompiledSearch):
 
     def _take(self, plan: list[ShardingOption], figures: dict[str, float]) -> None:
         """Take a known plan as the outcome; raise UsageError if it does not fit this problem."""
-        planner, names = self._planner, {option.fqn for option in plan}
-        rating = figures["max_rank_ms"]
-        estimates = planner._own_estimates() if planner._check else None
-        perf_model = planner._perf_model
-        if fault := fault_of(plan, rating, names, self._topology, perf_model, None, estimates):
+        rating, names = figures["max_rank_ms"], {option.fqn for option in plan}
+        if fault := fault_of(self._planner, plan, rating, names, self._topology):
             raise UsageError(f"{fault}.")
         counts = int(figures["proposals"]), int(figures["plans"])
         self.outcome = Found(_NONE, _NONE, rating, *counts, bound=figures["bound_ms"])
-        self._turn, self.use = PlanFound(plan, rating), "hit"
+        self.use = "hit"
 
     @override
     def load(self, search_space: list[ShardingOption], enumerator: Any = None) -> None:
-        """Search for a plan, unless it is known."""
-        if self.use != "hit":
+        """Search for a plan, unless it is known and is the search space."""
+        if isinstance(self.outcome, Found):
+            self._propose_from(self._lead_to([search_space], self.outcome.rating))
+        else:
             super().load(search_space, enumerator)
 
     @override
@@ -145,8 +152,8 @@ class CachedSearch(CompiledSearch):
         again, above = Found(*plan, rating, 1, 1, min(bound, rating)), rating / bound - 1
         fault = "it is not near enough" if above > self._share else None
         if fault is None:
-            names, perf_model = {option.fqn for option in space.options}, self._planner._perf_model
-            fault = fault_of(placed(space, again), rating, names, self._topology, perf_model)
+            names, options = {option.fqn for option in space.options}, placed(space, again)
+            fault = fault_of(self._planner, options, rating, names, self._topology)
         logger.info(
             "%s is %s: %.6g ms, bound %.6g ms, %.2f %% above it.",
             *(label, f"not used again, since {fault}" if fault else "used again"),
@@ -226,16 +233,6 @@ def _subject(names: set[str]) -> str:
     return digest("\n".join(sorted(names)).encode("utf-8", "surrogatepass"), letters=16)
 
 
-class _KnownOption(SharedOption):
-    """An option with a fast hash; the copy is a ShardingOption with its own shards."""
-
-    __hash__ = object.__hash__
-
-    def __deepcopy__(self, memo: dict[int, object] | None) -> ShardingOption:
-        shards = [Shard(s.size, s.offset, s.storage, s.perf, s.rank) for s in self.shards]
-        return with_shards(self, shards, ShardingOption)
-
-
 class _ChosenOptions(DistinctShardEnumerator):
     """Enumerates with another enumerator's settings, but one option per table, unestimated."""
 
@@ -294,4 +291,4 @@ def _with_plan(option: ShardingOption, table: TableEntry) -> ShardingOption:
     cut = [([*shard.size], [*shard.offset]) for shard in made]
     if cut != [(shard.size, shard.offset) for shard in shards]:
         raise InfeasibleDecision(f"Table {option.name} is cut otherwise in the plan.")
-    return with_shards(option, shards, _KnownOption)
+    return with_shards(option, shards, PlannedOption)

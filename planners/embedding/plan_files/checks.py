@@ -1,13 +1,17 @@
 """Checks that the shards of a plan tile their tables, are on allowed ranks, and fit into memory.
 
-All checks raise InfeasibleDecision; its message names the table, the shard or the rank.
+All checks raise InfeasibleDecision; its message names the table, the shard or the rank. A table is
+an option of torchrec or an entry of a plan file: it has a name, a sharding type and shards, and a
+shard has a size and an offset in rows and columns, a rank, and its storage in bytes.
 """
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
+from torchrec.distributed.planner.types import ShardingOption
 from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
 from torchrec.distributed.types import ShardingType
 
@@ -17,25 +21,31 @@ Size = tuple[int, int]
 """The rows and columns of a table."""
 
 
-PlacedTable = Any
-"""An option of torchrec or a table of a plan file, with name, sharding type and shards.
+def check_plan(
+    plan: Sequence[ShardingOption],
+    tables: Collection[str],
+    world_size: int,
+    host_ranks: int,
+    *usable: Sequence[int],
+) -> None:
+    """Check a plan of the `tables`, which are given by torchrec's `fqn`.
 
-A shard has a size and an offset in rows and columns, a rank, and its storage in bytes.
-"""
-
-
-def check_names(placed: Sequence[str], expected: Collection[str]) -> None:
-    """Check that a plan places each table (torchrec's `fqn`) exactly once."""
-    wrong = set(placed).symmetric_difference(expected) or {
-        name for name, times in Counter(placed).items() if times > 1
-    }
-    if wrong:
+    The plan must place each table once and completely, on ranks that its sharding type allows, and
+    within the `usable` bytes of HBM, DDR and SSD of each rank.
+    """
+    times = Counter(option.fqn for option in plan)
+    expected = Counter(tables)
+    if wrong := (times - expected) + (expected - times):
         raise InfeasibleDecision(
             f"The plan does not place each table once: {min(wrong).lstrip('.')}."
         )
+    for option in plan:
+        check_tiling(option, tuple(option.tensor.shape), world_size)
+        check_ranks(option, world_size, host_ranks)
+    check_memory([shard for option in plan for shard in option.shards], *usable)
 
 
-def check_tiling(table: PlacedTable, size: Size, world_size: int) -> None:
+def check_tiling(table: Any, size: Size, world_size: int) -> None:
     """Check that shards on ranks of the world tile the table; `data_parallel` ones copy it."""
     boxes = []
     for number, shard in enumerate(table.shards):
@@ -53,30 +63,23 @@ def check_tiling(table: PlacedTable, size: Size, world_size: int) -> None:
         return
     fault = f"The shards of table {table.name} do not tile it"
     missing = size[0] * size[1]
-    for top, left, bottom, right, number in boxes:
+    boxes.sort()
+    for place, (top, left, bottom, right, number) in enumerate(boxes, start=1):
         if top < 0 or left < 0 or bottom > size[0] or right > size[1]:
             raise InfeasibleDecision(f"{fault}: shard {number} is not inside.")
+        for later_top, later_left, _, later_right, later in islice(boxes, place, None):
+            if later_top >= bottom:
+                break  # the others begin further down, too
+            if later_left < right and left < later_right:
+                pair = sorted((number, later))
+                raise InfeasibleDecision(f"{fault}: shards {pair[0]} and {pair[1]} overlap.")
         missing -= (bottom - top) * (right - left)
-    if overlap := _overlap(boxes):
-        raise InfeasibleDecision(f"{fault}: shards {overlap[0]} and {overlap[1]} overlap.")
     if missing:
         raise InfeasibleDecision(f"{fault}: {missing:,} of its weights are in none.")
 
 
-def _overlap(boxes: list[tuple[int, int, int, int, int]]) -> tuple[int, int] | None:
-    """Return the numbers of two overlapping shards, the lower one first, or None."""
-    ordered = sorted(boxes)
-    for index, (_, left, bottom, right, number) in enumerate(ordered):
-        for top, other_left, _, other_right, other in ordered[index + 1 :]:
-            if top >= bottom:
-                break  # all later boxes begin further down, too
-            if left < other_right and other_left < right:
-                return min(number, other), max(number, other)
-    return None
-
-
-def check_cut(table: PlacedTable, size: Size, world_size: int, host_ranks: int) -> None:
-    """Check that a table is cut as torchrec's sharded modules require.
+def check_cut(table: Any, size: Size, world_size: int, host_ranks: int) -> None:
+    """Check that a table is cut as torchrec's sharded modules require, which also tiles it.
 
     Those modules compute the shard of a row by division, since all shards but the last have the
     same number of rows.
@@ -105,23 +108,25 @@ def _box(size: Sequence[int], offset: Sequence[int]) -> str:
     return f"{size[0]} x {size[1]} at row {offset[0]}, column {offset[1]}"
 
 
-def check_ranks(table: PlacedTable, world_size: int, host_ranks: int) -> None:
+def check_ranks(table: Any, world_size: int, host_ranks: int) -> None:
     """Check that the sharding type allows the ranks of the shards, given earlier shards' ranks."""
+    kind = table.sharding_type
+    on_every_rank = (ShardingType.ROW_WISE.value, ShardingType.DATA_PARALLEL.value)
     by_host = (ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value)
     for number, shard in enumerate(table.shards):
         ranks = range(world_size)
-        if table.sharding_type == ShardingType.ROW_WISE.value:
+        if kind in on_every_rank:
             ranks = range(number, number + 1)
-        elif table.sharding_type == ShardingType.TABLE_COLUMN_WISE.value:
+        elif kind == ShardingType.TABLE_COLUMN_WISE.value:
             host = table.shards[0].rank // host_ranks * host_ranks
             ranks = range(host, host + host_ranks)
-        elif table.sharding_type in by_host:
+        elif kind in by_host:
             position = number % host_ranks  # in the shard's block of columns
             host = table.shards[number - position].rank // host_ranks * host_ranks
             ranks = range(host + position, host + position + 1)
         if shard.rank not in ranks:
             raise InfeasibleDecision(
-                f"Shard {number} of table {table.name}, which is {table.sharding_type}, must be "
+                f"Shard {number} of table {table.name}, which is {kind}, must be "
                 f"on rank {ranks[0]}{f' to {ranks[-1]}' if len(ranks) > 1 else ''}, "
                 f"not {shard.rank}."
             )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -16,7 +16,7 @@ from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Stor
 from torchrec.distributed.types import CacheParams, ParameterSharding
 
 from harness.contract import InfeasibleDecision, UsageError
-from planners.embedding.plan_files.checks import check_cut, check_memory, check_ranks, check_tiling
+from planners.embedding.plan_files.checks import check_cut, check_memory, check_ranks
 from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Lookup, lookup_of
 from planners.embedding.tables.torchrec_objects import DTYPES
 
@@ -36,11 +36,11 @@ Bytes = Annotated[int, Meta(ge=0, le=2**62)]  # more than any memory
 Amount = Annotated[float, Meta(ge=0, lt=2**63)]
 
 
-class _DocumentPart(Struct, frozen=True, forbid_unknown_fields=True):
-    """Base class of the parts of the document; unknown fields are errors."""
+class _Entry(Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of the document; unknown fields are errors."""
 
 
-class StorageEntry(_DocumentPart, frozen=True):
+class StorageEntry(_Entry, frozen=True):
     """The storage that a shard takes, in bytes, by torchrec's estimate."""
 
     hbm: Bytes
@@ -48,7 +48,7 @@ class StorageEntry(_DocumentPart, frozen=True):
     ssd: Bytes = 0
 
 
-class PerfEntry(_DocumentPart, frozen=True):
+class PerfEntry(_Entry, frozen=True):
     """The time that a shard takes per iteration, in milliseconds, by torchrec's estimate."""
 
     fwd_compute: Amount
@@ -59,7 +59,7 @@ class PerfEntry(_DocumentPart, frozen=True):
     prefetch_compute: Amount = 0.0
 
 
-class ShardEntry(_DocumentPart, frozen=True):
+class ShardEntry(_Entry, frozen=True):
     """A shard: size and offset in rows and columns, rank, and torchrec's estimates."""
 
     size: Pair
@@ -71,13 +71,12 @@ class ShardEntry(_DocumentPart, frozen=True):
     @classmethod
     def of(cls, shard: Shard) -> "ShardEntry":
         """Return the entry of a shard, which must have a rank."""
-        storage, perf = vars(shard.storage), vars(shard.perf)
         return cls(
-            size=[int(length) for length in shard.size],
-            offset=[int(start) for start in shard.offset],
+            size=[*map(int, shard.size)],
+            offset=[*map(int, shard.offset)],
             rank=int(shard.rank),
-            storage=StorageEntry(**{kind: int(size) for kind, size in storage.items()}),
-            perf=PerfEntry(**{part: float(ms) for part, ms in perf.items()}),
+            storage=StorageEntry(**{kind: int(n) for kind, n in vars(shard.storage).items()}),
+            perf=PerfEntry(**{part: float(ms) for part, ms in vars(shard.perf).items()}),
         )
 
     def shard(self) -> Shard:
@@ -91,7 +90,7 @@ class ShardEntry(_DocumentPart, frozen=True):
         )
 
 
-class TableEntry(_DocumentPart, frozen=True, omit_defaults=True):
+class TableEntry(_Entry, frozen=True, omit_defaults=True):
     """A table and its chosen sharding option, with a list of shards.
 
     `constrained` has the names of constraints that training reads and the document does not have.
@@ -100,7 +99,7 @@ class TableEntry(_DocumentPart, frozen=True, omit_defaults=True):
     name: str
     rows: Annotated[int, Meta(ge=1, le=MOST_ROWS)]
     dim: Annotated[int, Meta(ge=1, le=MOST_DIM)]
-    dtype: str
+    dtype: Literal["fp32", "fp16", "bf16"]
     pooling_factors: list[Amount]
     sharding_type: Literal[
         "data_parallel",
@@ -124,31 +123,31 @@ class TableEntry(_DocumentPart, frozen=True, omit_defaults=True):
         if option.cache_params == CacheParams(load_factor=option.cache_load_factor):
             constrained.discard("cache_params")
         rows, dim = map(int, option.tensor.shape)
+        dtype: Any = DTYPES[option.tensor.dtype]
         return cls(
             name=option.name,
             rows=rows,
             dim=dim,
-            dtype=DTYPES[option.tensor.dtype],
+            dtype=dtype,
             pooling_factors=[*map(float, option.input_lengths)],
             lookup=lookup_of(option.is_pooled, option.is_weighted),
             sharding_type=option.sharding_type,
             compute_kernel=option.compute_kernel,
             cache_load_factor=option.cache_load_factor,
-            shards=[ShardEntry.of(shard) for shard in option.shards],
+            shards=[*map(ShardEntry.of, option.shards)],
             constrained=sorted(constrained),
         )
 
     @property
-    def matrix(self) -> tuple[int, int]:
+    def size(self) -> tuple[int, int]:
         """The table's rows and columns."""
         return self.rows, self.dim
 
     @property
     def cache_params(self) -> CacheParams | None:
         """The cache parameters of the table, or None if the plan has none."""
-        if self.cache_load_factor is None:
-            return None
-        return CacheParams(load_factor=self.cache_load_factor)
+        factor = self.cache_load_factor
+        return None if factor is None else CacheParams(load_factor=factor)
 
     def check_kernel(self, device: str) -> None:
         """Raise InfeasibleDecision unless torchrec can train the kernel on this kind of device."""
@@ -165,8 +164,8 @@ class TableEntry(_DocumentPart, frozen=True, omit_defaults=True):
                 f"kernel is {_CACHING}, not {load_factor}."
             )
         for number, shard in enumerate(self.shards):
-            weights = shard.size[0] * shard.size[1] * ITEM_BYTES.get(self.dtype, 0)
-            if device == "cpu" and 0 in shard.size:
+            weights = shard.size[0] * shard.size[1] * ITEM_BYTES[self.dtype]
+            if device == "cpu" and not weights:
                 raise InfeasibleDecision(
                     f"Shard {number} of table {self.name} is empty; no kernel trains that on cpu."
                 )
@@ -177,7 +176,7 @@ class TableEntry(_DocumentPart, frozen=True, omit_defaults=True):
                 )
 
 
-class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
+class PlanDocument(_Entry, frozen=True, omit_defaults=True):
     """A plan as a document, with tables in the problem's order.
 
     `local_world_size` is torchrec's `intra_group_size`: the ranks of a host, or of a pod of hosts.
@@ -196,6 +195,9 @@ class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
         [(name, times)] = Counter(table.name for table in self.tables).most_common(1)
         if times > 1:
             raise ValueError(f"it places table {name} {times} times")
+        for table in self.tables:
+            if (rank := max(shard.rank for shard in table.shards)) >= self.world_size:
+                raise ValueError(f"table {table.name} is on rank {rank} of {self.world_size}")
 
     @classmethod
     def of(
@@ -221,7 +223,7 @@ class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
             logger.warning("No training job can load this plan: %s", error)
         return document
 
-    def check(self, topology: Topology | None) -> None:
+    def check(self, topology: Topology | None = None) -> None:
         """Raise InfeasibleDecision unless DistributedModelParallel can train all tables.
 
         On `topology`, if given; else on GPUs.
@@ -231,9 +233,8 @@ class PlanDocument(_DocumentPart, frozen=True, omit_defaults=True):
             device, hosts = topology.compute_device, hosts | {topology.intra_group_size}
         for table in self.tables:
             table.check_kernel(device)
-            check_tiling(table, table.matrix, self.world_size)
             for host_ranks in hosts:
-                check_cut(table, table.matrix, self.world_size, host_ranks)
+                check_cut(table, table.size, self.world_size, host_ranks)
                 check_ranks(table, self.world_size, host_ranks)
         if topology:
             shards = [shard for table in self.tables for shard in table.shards]
@@ -246,7 +247,7 @@ def parse_plan(path: str | Path, data: bytes) -> PlanDocument:
     try:
         return msgspec.json.decode(data, type=PlanDocument)
     except (ValueError, RecursionError) as error:  # explained below
-        fault = error
+        reason = str(error)
     try:
         content = msgspec.json.decode(data)
     except (ValueError, RecursionError):
@@ -256,29 +257,7 @@ def parse_plan(path: str | Path, data: bytes) -> PlanDocument:
         raise UsageError(f"{path} is no plan: its format must be 'shardbench-plan'.")
     if header.get("version") != 1 or header["version"] is True:
         raise UsageError(f"{path} is a plan of version {header.get('version')}; it must be 1.")
-    reason = str(fault)
     if number := re.search(r"\$\.tables\[(\d+)\]", reason):
         with suppress(LookupError, TypeError):  # the name may be damaged, too
             reason += f", table {content['tables'][int(number[1])]['name']}"
     raise UsageError(f"{path} is a damaged plan: {reason}.")
-
-
-def read_plan(
-    path: str | Path,
-    data: bytes,
-    world_size: int | None = None,
-    topology: Topology | None = None,
-) -> PlanDocument:
-    """Parse and check a plan; `data` is the content of the file `path`.
-
-    Raises UsageError if the plan is damaged, or cannot be trained on these ranks or this topology.
-    """
-    plan = parse_plan(path, data)
-    for ranks in (world_size, topology and topology.world_size):
-        if ranks not in (None, plan.world_size):
-            raise UsageError(f"{path} is for {plan.world_size} ranks, not for {ranks}.")
-    try:
-        plan.check(topology)
-    except InfeasibleDecision as error:
-        raise UsageError(f"{path} cannot be trained: {error}") from None
-    return plan

@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,8 +24,8 @@ from torchrec.distributed.planner.utils import sharder_name
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from harness.contract import UsageError, read_file
-from planners.embedding.plan_files.document import TableEntry, read_plan
+from harness.contract import InfeasibleDecision, UsageError, read_file
+from planners.embedding.plan_files.document import PlanDocument, TableEntry, parse_plan
 from planners.embedding.tables.torchrec_objects import DTYPES
 
 logger = logging.getLogger("shardbench")
@@ -45,38 +45,34 @@ def plan_constraints(
     on the logger `shardbench` names what is lost: constraints that the tables were planned with and
     `base` lacks, and sharding types and kernels of `base` that exclude the plan's.
     """
-    tables, base = read_plan(path, read_file(path)).tables, base or {}
-    lost = [(name, table) for table in tables for name in _lost(table, base.get(table.name))]
+    base, within, lost = base or {}, {}, []
+    for table in _read(path, read_file(path)).tables:
+        own = base.get(table.name)
+        lost += [(name, table.name) for name in table.constrained if not _has(own, name)]
+        own = own or ParameterConstraints(pooling_factors=table.pooling_factors)
+        option = {"sharding_types": table.sharding_type, "compute_kernels": table.compute_kernel}
+        for name, chosen in option.items():
+            if chosen not in (getattr(own, name) or [chosen]):
+                lost.append((name, table.name))
+        cache = own.cache_params or table.cache_params
+        within[table.name] = replace(
+            own,
+            **{name: [chosen] for name, chosen in option.items()},
+            min_partition=table.shards[0].size[1],
+            cache_params=cache and replace(cache, load_factor=table.cache_load_factor),
+        )
     if lost:
         names = ", ".join(sorted({name for name, _ in lost}))
         hint = "." if base else "; give your constraints to plan_constraints as `base`."
         logger.warning(
             "Loading %s loses constraints (%s), such as %s of table %s%s",
-            *(path, names, lost[0][0], lost[0][1].name, hint),
+            *(path, names, *lost[0], hint),
         )
-    return {**base, **{table.name: _constrained(table, base.get(table.name)) for table in tables}}
+    return {**base, **within}
 
 
-def _constrained(table: TableEntry, own: ParameterConstraints | None) -> ParameterConstraints:
-    """Return a table's own constraints, with the plan's option as the only one."""
-    own = own or ParameterConstraints(pooling_factors=table.pooling_factors)
-    cache = own.cache_params or table.cache_params
-    return replace(
-        own,
-        sharding_types=[table.sharding_type],
-        compute_kernels=[table.compute_kernel],
-        min_partition=table.shards[0].size[1],
-        cache_params=cache and replace(cache, load_factor=table.cache_load_factor),
-    )
-
-
-def _lost(table: TableEntry, own: ParameterConstraints | None) -> Iterator[str]:
-    """Yield the names of the constraints of a table that `plan_constraints` loses."""
-    yield from (name for name in table.constrained if getattr(own, name, None) is None)
-    if own and table.sharding_type not in (own.sharding_types or [table.sharding_type]):
-        yield "sharding_types"
-    if own and table.compute_kernel not in (own.compute_kernels or [table.compute_kernel]):
-        yield "compute_kernels"
+def _has(constraints: ParameterConstraints | None, name: str) -> bool:
+    return getattr(constraints, name, None) is not None
 
 
 class JsonPlanLoader(PlanLoader):
@@ -108,31 +104,31 @@ class JsonPlanLoader(PlanLoader):
         topology: Topology | None = None,
     ) -> None:
         data = read_file(path)
-        plan = read_plan(path, data, world_size, topology)
+        plan = _read(path, data, world_size, topology)
         self._label = f"{Path(path).name}#{hashlib.sha256(data).hexdigest()[:8]}"
         self._tables = plan.tables
         self._owners = _owners(path, plan.tables, module)
 
     def load(self) -> dict[int, ShardingOption]:
         """Return new options with ranks, by the hash that torchrec calls storage hash."""
-        options = (self._option(table) for table in self._tables)
-        return {option.storage_hash(): option for option in options}
-
-    def _option(self, table: TableEntry) -> ShardingOption:
-        path, owner, weight = self._owners[table.name]
-        return ShardingOption(
-            name=table.name,
-            tensor=weight,
-            module=(path, owner),
-            input_lengths=list(table.pooling_factors),
-            batch_size=0,  # unused: torchrec takes only the shards of a loaded option
-            sharding_type=table.sharding_type,
-            partition_by=get_partition_by_type(table.sharding_type),
-            compute_kernel=table.compute_kernel,
-            shards=[entry.shard() for entry in table.shards],
-            cache_params=table.cache_params,
-            is_pooled=isinstance(owner, EmbeddingBagCollection),
-        )
+        options = {}
+        for table in self._tables:
+            path, owner, weight = self._owners[table.name]
+            option = ShardingOption(
+                name=table.name,
+                tensor=weight,
+                module=(path, owner),
+                input_lengths=list(table.pooling_factors),
+                batch_size=0,  # unused: torchrec takes only the shards of a loaded option
+                sharding_type=table.sharding_type,
+                partition_by=get_partition_by_type(table.sharding_type),
+                compute_kernel=table.compute_kernel,
+                shards=[entry.shard() for entry in table.shards],
+                cache_params=table.cache_params,
+                is_pooled=isinstance(owner, EmbeddingBagCollection),
+            )
+            options[option.storage_hash()] = option
+        return options
 
     def plan_context_hash(self) -> None:
         """Return None, since tables are compared instead of torchrec's hash of the inputs."""
@@ -142,22 +138,50 @@ class JsonPlanLoader(PlanLoader):
         return self._label
 
 
+def _read(
+    path: str | Path,
+    data: bytes,
+    world_size: int | None = None,
+    topology: Topology | None = None,
+) -> PlanDocument:
+    """Return the plan in a file; raises UsageError if it cannot be trained on these ranks."""
+    plan = parse_plan(path, data)
+    for ranks in (world_size, topology and topology.world_size):
+        if ranks not in (None, plan.world_size):
+            raise UsageError(f"{path} is for {plan.world_size} ranks, not for {ranks}.")
+    try:
+        plan.check(topology)
+    except InfeasibleDecision as error:
+        raise UsageError(f"{path} cannot be trained: {error}") from None
+    return plan
+
+
 def _owners(
     path: str | Path, tables: Sequence[TableEntry], module: nn.Module
 ) -> dict[str, tuple[str, nn.Module, torch.Tensor]]:
     """Return each table's path, module and weight; raises UsageError if plan and model differ."""
-    owners: dict[str, tuple[str, nn.Module, torch.Tensor]] = {}
     placed = {table.name: table for table in tables}
-    for owner_path, owner, name, weight in _tables(module):
-        if name not in placed:
-            raise UsageError(f"{path} does not place table {name}, which the model has.")
-        if name in owners:
-            raise UsageError(f"The model has table {name} twice; a plan knows tables by name.")
-        _compare(path, placed[name], owner, weight)
-        owners[name] = owner_path, owner, weight
-    for name in placed:
-        if name not in owners:
-            raise UsageError(f"{path} places table {name}, which the model does not have.")
+    owners: dict[str, tuple[str, nn.Module, torch.Tensor]] = {}
+    for owner_path, owner in module.named_modules():
+        if isinstance(owner, EmbeddingBagCollection | EmbeddingCollection):
+            is_pooled = isinstance(owner, EmbeddingBagCollection)
+            members = owner.embedding_bags if is_pooled else owner.embeddings
+        elif (kind := sharder_name(type(owner))) in _SHARDED_WHOLE:
+            raise UsageError(
+                "JsonPlanLoader serves only EmbeddingBagCollections and EmbeddingCollections, and "
+                f"module '{owner_path}' is a {kind}."
+            )
+        else:
+            continue
+        for name, member in members.items():
+            if name not in placed:
+                raise UsageError(f"{path} does not place table {name}, which the model has.")
+            if name in owners:
+                raise UsageError(f"The model has table {name} twice; a plan knows tables by name.")
+            _compare(path, placed[name], owner, member.weight)
+            owners[name] = owner_path, owner, member.weight
+    if missing := placed.keys() - owners.keys():
+        raise UsageError(f"{path} places table {min(missing)}, which the model does not have.")
     return owners
 
 
@@ -174,21 +198,3 @@ def _compare(path: str | Path, table: TableEntry, owner: nn.Module, weight: torc
             f"{path} cannot be trained: Table {table.name} is in an EmbeddingCollection and must "
             f"be one of {', '.join(allowed)}, not {table.sharding_type}."
         )
-
-
-def _tables(module: nn.Module) -> Iterator[tuple[str, nn.Module, str, torch.Tensor]]:
-    """Yield each table of a model: its module's path, the module, the table's name and weight.
-
-    Raises UsageError for another module that torchrec shards as a whole.
-    """
-    for path, child in module.named_modules():
-        kind = sharder_name(type(child))
-        if isinstance(child, EmbeddingBagCollection | EmbeddingCollection):
-            is_pooled = isinstance(child, EmbeddingBagCollection)
-            tables = child.embedding_bags if is_pooled else child.embeddings
-            yield from ((path, child, name, table.weight) for name, table in tables.items())
-        elif kind in _SHARDED_WHOLE:
-            raise UsageError(
-                f"JsonPlanLoader serves only EmbeddingBagCollections and EmbeddingCollections, and "
-                f"module '{path}' is a {kind}."
-            )

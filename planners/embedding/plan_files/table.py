@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torchrec.distributed.planner.shard_estimators import _get_optimizer_multipler
@@ -25,65 +25,55 @@ from planners.embedding.search.options import ShardLayout, unmade_shards
 from planners.embedding.search.space import Ints, SearchSpace
 from planners.embedding.tables.files import ITEM_BYTES
 
-Box = tuple[int, int, int, int]
+Box = tuple[int, ...]
 """The first row and column of a shard, and those after its last."""
 
+_REPLICATED = ShardingType.DATA_PARALLEL.value
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class PlannedTable:
-    """A table in a plan; `size` (rows and columns) and `item_bytes` are None if unknown."""
+    """A table in a plan, with the boxes and ranks of its shards."""
 
     sharding_type: str
     compute_kernel: str
-    # Of the shards; no boxes for a data-parallel table, which is whole on each rank.
-    boxes: tuple[Box, ...]
+    boxes: tuple[Box, ...]  # empty if unknown, as for a data-parallel table of a ShardingPlan
     ranks: tuple[int, ...]  # -1 if the rank is gone
-    size: tuple[int, int] | None = None
-    item_bytes: int | None = None
+    item_bytes: int | None = None  # bytes of a weight, None if unknown
 
     @classmethod
-    def of_shards(
-        cls, table: ShardingOption | TableEntry, size: tuple[int, int], item_bytes: int | None
-    ) -> "PlannedTable":
-        """Return a table of this size with the shards, which have ranks, of an option or a file."""
-        whole = table.sharding_type == ShardingType.DATA_PARALLEL.value
-        return cls(
-            table.sharding_type,
-            table.compute_kernel,
-            () if whole else tuple(_box(shard.offset, shard.size) for shard in table.shards),
-            tuple(int(shard.rank) for shard in table.shards),
-            size,
-            item_bytes,
-        )
+    def of(cls, table: ShardingOption | TableEntry, item_bytes: int) -> "PlannedTable":
+        """Return the table of an option or a plan file, whose shards have ranks."""
+        boxes = tuple(_box(shard.offset, shard.size) for shard in table.shards)
+        ranks = tuple(int(shard.rank) for shard in table.shards)
+        return cls(table.sharding_type, table.compute_kernel, boxes, ranks, item_bytes)
 
     @classmethod
-    def of_parameter(cls, parameter: object) -> "PlannedTable":
+    def of_parameter(cls, parameter: Any) -> "PlannedTable":
         """Return the table of a ParameterSharding of torchrec."""
-        spec = getattr(parameter, "sharding_spec", None)
-        shards = [] if spec is None else spec.shards
+        shards = parameter.sharding_spec.shards if parameter.sharding_spec else ()
         boxes = tuple(_box(shard.shard_offsets, shard.shard_sizes) for shard in shards)
-        ranks = [shard.placement.rank() for shard in shards] or getattr(parameter, "ranks", None)
-        return cls(
-            getattr(parameter, "sharding_type", ""),
-            getattr(parameter, "compute_kernel", ""),
-            boxes,
-            tuple(map(int, ranks or ())),
-            (max(box[2] for box in boxes), max(box[3] for box in boxes)) if boxes else None,
-        )
+        ranks = [shard.placement.rank() for shard in shards] or parameter.ranks or ()
+        kind = parameter.sharding_type, parameter.compute_kernel
+        return cls(*kind, boxes, tuple(map(int, ranks)))
 
     def is_like(self, option: ShardingOption) -> bool:
-        """Whether an option has the sharding type and the kernel of this table."""
-        return (self.sharding_type, self.compute_kernel) == (
-            option.sharding_type,
-            option.compute_kernel,
+        """Whether an option has this table's sharding type and kernel, and weights as large."""
+        kind = self.sharding_type, self.compute_kernel
+        return kind == (option.sharding_type, option.compute_kernel) and (
+            self.item_bytes in (None, option.tensor.element_size())
         )
+
+    @cached_property
+    def _size(self) -> tuple[float, float]:
+        """The rows and columns, infinite if unknown."""
+        rows, columns = (max((box[end] for box in self.boxes), default=math.inf) for end in (2, 3))
+        return rows, columns
 
     def common_with(self, option: ShardingOption) -> tuple[int, int]:
         """Return the rows and columns that the table has both here and in an option."""
-        rows, columns = option.tensor.shape
-        if self.size is None:
-            return rows, columns
-        return min(rows, self.size[0]), min(columns, self.size[1])
+        rows, columns = map(min, option.tensor.shape, self._size)
+        return int(rows), int(columns)
 
 
 @dataclass(frozen=True)
@@ -132,16 +122,17 @@ class PlanTable:
         if isinstance(source, PlanTable):
             return source
         if isinstance(source, ShardingPlan):
-            parameters = (
-                (f"{path}.{name}", parameter)
-                for path, module in source.plan.items()
-                for name, parameter in module.items()
+            return cls(
+                {
+                    f"{path}.{name}": PlannedTable.of_parameter(parameter)
+                    for path, module in source.plan.items()
+                    for name, parameter in module.items()
+                }
             )
-            return cls({fqn: PlannedTable.of_parameter(each) for fqn, each in parameters})
         document = parse_plan(source, read_file(source))
         try:
             for table in document.tables:
-                check_tiling(table, table.matrix, document.world_size)
+                check_tiling(table, table.size, document.world_size)
         except InfeasibleDecision as error:
             raise UsageError(f"{source} is a damaged plan: {error}") from None
         return cls.of_document(document)
@@ -149,19 +140,13 @@ class PlanTable:
     @classmethod
     def of_document(cls, document: PlanDocument) -> "PlanTable":
         """Return the table of a plan document."""
-        tables = {
-            table.name: PlannedTable.of_shards(table, table.matrix, ITEM_BYTES.get(table.dtype))
-            for table in document.tables
-        }
+        tables = {t.name: PlannedTable.of(t, ITEM_BYTES[t.dtype]) for t in document.tables}
         return cls(tables, document.world_size)
 
     @classmethod
     def of_options(cls, options: Iterable[ShardingOption], world_size: int) -> "PlanTable":
         """Return the table of a plan whose shards all have ranks."""
-        tables = {}
-        for option in options:
-            (rows, columns), item_bytes = option.tensor.shape, option.tensor.element_size()
-            tables[option.fqn] = PlannedTable.of_shards(option, (rows, columns), item_bytes)
+        tables = {o.fqn: PlannedTable.of(o, o.tensor.element_size()) for o in options}
         return cls(tables, world_size)
 
     def without(self, lost: Collection[int]) -> "PlanTable":
@@ -169,23 +154,18 @@ class PlanTable:
 
         Raises UsageError if the plan has no such rank.
         """
+        size = self.world_size
         for rank in sorted(lost):
-            if rank < 0 or (self.world_size is not None and rank >= self.world_size):
-                ranks = "" if self.world_size is None else f" of {self.world_size} ranks"
+            if rank < 0 or (size is not None and rank >= size):
+                ranks = "" if size is None else f" of {size} ranks"
                 raise UsageError(f"Rank {rank} cannot be lost: the plan{ranks} has no such rank.")
         gone = np.array(sorted(set(lost)), np.int64)
-
-        def renumbered(ranks: tuple[int, ...]) -> tuple[int, ...]:
-            left = np.array(ranks, np.int64)
-            return tuple(np.where(np.isin(left, gone), -1, left - np.searchsorted(gone, left)))
-
-        return PlanTable(
-            {
-                name: replace(table, ranks=renumbered(table.ranks))
-                for name, table in self.tables.items()
-            },
-            None if self.world_size is None else self.world_size - len(gone),
-        )
+        tables = {}
+        for name, table in self.tables.items():
+            old = np.array(table.ranks, np.int64)
+            new = np.where(np.isin(old, gone), -1, old - np.searchsorted(gone, old))
+            tables[name] = replace(table, ranks=tuple(new.tolist()))
+        return PlanTable(tables, None if size is None else size - len(gone))
 
     def match(self, fqns: Iterable[str]) -> dict[str, PlannedTable]:
         """Return this plan's table for each of the `fqns`; new tables are left out.
@@ -203,8 +183,17 @@ class PlanTable:
                     f"The previous plan has table {name} as {', '.join(old)} and the model has it "
                     f"as {', '.join(new)}, so it is unclear which of them is which."
                 )
-            matched.update({fqn: self.tables[before] for fqn in new for before in old})
+            if old:
+                matched[new[0]] = self.tables[old[0]]
         return matched
+
+    def check_matches(self, fqns: Collection[str], source: str) -> None:
+        """Raise UsageError unless a table of the plan is one of those that are to be planned."""
+        if not self.match(fqns):
+            raise UsageError(
+                f"{source} is a plan of other tables: it places none of the {len(fqns)} that are "
+                f"to be planned, such as {min(map(_name, fqns))}."
+            )
 
     def chosen(self, space: SearchSpace) -> tuple[Ints, Ints] | None:
         """Return this plan's option of each table of a search space, and the ranks of its shards.
@@ -230,19 +219,18 @@ class PlanTable:
 
         Shards that are not created yet are not created, and equal sizes are weighed once.
         """
-        layouts = [_layout(option) for option in options]
         tables = self.match(option.fqn for option in options)
-        ends = np.cumsum([0, *(len(layout.which) for layout in layouts)]).tolist()
-        home = np.full(ends[-1], -1, np.int64)
-        weight = np.zeros(ends[-1], np.int64)
-        for option, layout, (start, end) in zip(options, layouts, pairwise(ends), strict=True):
-            if (table := tables.get(option.fqn)) is None:
-                continue
-            weight[start:end] = _weights(table, option, layout)
-            same_type = table.item_bytes in (None, option.tensor.element_size())
-            if table.is_like(option) and same_type:
-                ranks = _homes(table, option, layout)
-                home[start:end] = np.where(ranks < world_size, ranks, -1)
+        layouts = [_layout(option) for option in options]
+        end = np.cumsum([0, *(len(layout.which) for layout in layouts)])
+        home = np.full(end[-1], -1, np.int64)
+        weight = np.zeros(end[-1], np.int64)
+        for option, layout, last in zip(options, layouts, end[1:].tolist(), strict=True):
+            shards = slice(last - len(layout.which), last)
+            if table := tables.get(option.fqn):
+                weight[shards] = _weights(table, option, layout)
+                if table.is_like(option):
+                    ranks = _homes(table, option, layout)
+                    home[shards] = np.where(ranks < world_size, ranks, -1)
         return Moves(home, weight)
 
     def bytes_moved(self, plan: Iterable[ShardingOption], world_size: int) -> int:
@@ -256,14 +244,6 @@ class PlanTable:
         by_fqn = {option.fqn: option for option in options}
         tables = self.match(by_fqn)
         return sum(_weight(by_fqn[fqn], *tables[fqn].common_with(by_fqn[fqn])) for fqn in tables)
-
-    def check_matches(self, fqns: Collection[str], source: str) -> None:
-        """Raise UsageError unless a table of the plan is one of those that are to be planned."""
-        if not self.match(fqns):
-            raise UsageError(
-                f"{source} is a plan of other tables: it places none of the {len(fqns)} that are "
-                f"to be planned, such as {min(map(_name, fqns))}."
-            )
 
 
 def _name(fqn: str) -> str:
@@ -282,10 +262,10 @@ def _box(offset: Sequence[int], size: Sequence[int]) -> Box:
     return offset[0], offset[1], offset[0] + size[0], offset[1] + size[1]
 
 
-def _clipped(box: Box, size: tuple[int, int]) -> Box:
-    """Return the part of a box that is inside the first rows and columns."""
-    top, left, bottom, right = box
-    return min(top, size[0]), min(left, size[1]), min(bottom, size[0]), min(right, size[1])
+def _clipped(boxes: Iterable[Box], size: tuple[int, int]) -> list[Box]:
+    """Return the part of each box that is inside the first rows and columns."""
+    ends = (*size, *size)
+    return [tuple(map(min, box, ends)) for box in boxes]
 
 
 def _layout(option: ShardingOption) -> ShardLayout:
@@ -297,21 +277,22 @@ def _layout(option: ShardingOption) -> ShardLayout:
     return ShardLayout((rows, columns), lambda: cut)
 
 
-def _boxes(layout: ShardLayout) -> list[Box]:
+def _boxes(layout: ShardLayout, size: tuple[int, int]) -> list[Box]:
     sizes, offsets = layout.cut()
-    return [*map(_box, offsets, sizes)]
+    return _clipped(map(_box, offsets, sizes), size)
 
 
 def _homes(table: PlannedTable, option: ShardingOption, layout: ShardLayout) -> Ints:
-    """Return the previous rank of each shard, or -1 for a new one, if the option is as before."""
-    if not table.boxes:
-        shards = range(len(layout.which))
-        return np.array([n if n in table.ranks else -1 for n in shards], np.int64)
+    """Return the previous rank of each shard of an option that is as before, or -1 for a new one.
+
+    Shard n of a data-parallel table is on rank n.
+    """
+    if table.sharding_type == _REPLICATED:
+        shards = np.arange(len(layout.which))
+        return np.where(np.isin(shards, table.ranks), shards, -1)
     common = table.common_with(option)
-    ranks = {
-        _clipped(box, common): rank for box, rank in zip(table.boxes, table.ranks, strict=True)
-    }
-    return np.array([ranks.get(_clipped(box, common), -1) for box in _boxes(layout)], np.int64)
+    ranks = dict(zip(_clipped(table.boxes, common), table.ranks, strict=True))
+    return np.array([ranks.get(box, -1) for box in _boxes(layout, common)], np.int64)
 
 
 def _weights(table: PlannedTable, option: ShardingOption, layout: ShardLayout) -> Ints:
@@ -319,7 +300,7 @@ def _weights(table: PlannedTable, option: ShardingOption, layout: ShardLayout) -
     common = table.common_with(option)
     sizes, which = layout.sizes, layout.which
     if common != tuple(option.tensor.shape):
-        boxes = [_clipped(box, common) for box in _boxes(layout)]
+        boxes = _boxes(layout, common)
         sizes = [(bottom - top, right - left) for top, left, bottom, right in boxes]
         which = np.arange(len(boxes))
     return np.array([_weight(option, *size) for size in sizes], np.int64)[which]

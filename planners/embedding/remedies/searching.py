@@ -16,7 +16,7 @@ from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.best_plan.search import search_in_order
 from planners.embedding.best_plan.torchrec_rules import canonical_order
-from planners.embedding.explain.placement import described
+from planners.embedding.explain.placed_plan import described
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.remedies.changes import memory_left
 from planners.embedding.search.enumeration import DistinctShardEnumerator
@@ -87,7 +87,7 @@ class Flat:
         """Return a plan that fits and rates at most as many milliseconds as `plan`, which fits."""
         load = load_of(self.space, plan.options, plan.ranks, self.devices.ranks)
         known = replace(plan, rating=load.rating)
-        best = search_in_order(self.space, self.devices, deadline, known=known, few_types=True)
+        best = search_in_order(self.space, self.devices, deadline, known=known)
         return best if isinstance(best, Found) else known
 
     def fitting_nowhere(self) -> Iterator[str]:

@@ -12,7 +12,6 @@ from torchrec.distributed.planner.types import Proposer, ShardingOption
 from torchrec.distributed.planner.utils import mb_to_bytes
 
 from planners.embedding.same_plan.arrays import inputs_of, work_for
-from planners.embedding.same_plan.placing import place_rows
 from planners.embedding.same_plan.proposals import PartitionRules, depends_on_ratings, stream
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Devices, Floats, Ints, Placement, SearchSpace, load_of
@@ -169,6 +168,8 @@ class Partition:
         return rating, hbm
 
     def _place(self, rows: Ints, hbm: int = 0, best: float = np.inf) -> Floats:
+        from planners.embedding.same_plan.placing import place_rows  # numba takes 0.2 s to import
+
         ratings = np.empty(len(rows))
         place_rows(self._inputs, self._work, np.ascontiguousarray(rows), hbm, best, ratings)
         return ratings

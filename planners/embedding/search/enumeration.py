@@ -72,6 +72,13 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
             option.__class__ = SharedOption
         return options
 
+    def torchrecs(self) -> EmbeddingEnumerator:
+        """Return torchrec's enumerator with the same settings, and without stored options."""
+        made = copy.copy(self)
+        made.__class__ = EmbeddingEnumerator
+        made._last_stored_module = None
+        return made
+
     @property
     def last_stored_search_space(self) -> list[ShardingOption] | None:
         """The options of the last model, enumerated now if this was `postponed`."""

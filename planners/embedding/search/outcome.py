@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torchrec.distributed.planner.types import ShardingOption
 
@@ -47,6 +48,7 @@ class Found:
     partitions: int  # number of these proposals that could be placed
     bound: float = 0.0  # milliseconds; the search has proven that no plan has a lower rating
     moved: int = 0  # bytes moved from a previous plan, if the search was for a plan near to one
+    verdict: ClassVar = ""  # as in NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class NotFound:
     proposals: int  # number of different proposals that were tried
     bound: float = 0.0  # as in Found; infinite if it is proven that no plan fits
     tried: str = ""  # the searches and provers that ran, if neither a plan nor a proof was found
+    partitions: ClassVar = 0  # as in Found
 
     @property
     def verdict(self) -> str:

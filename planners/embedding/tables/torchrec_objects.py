@@ -93,6 +93,12 @@ def _collection(tables: Sequence[Table], device: torch.device) -> nn.Module:
         raise UsageError(_why_refused(tables, str(error.args[0]))) from None
 
 
+def configs_of(collection: nn.Module) -> list[Any]:
+    """Return the configurations of the tables of a collection."""
+    made: Any = getattr(collection, "embedding_bag_configs", None) or collection.embedding_configs
+    return list(made())
+
+
 def weights_digest(module: nn.Module) -> str:
     """Hash a module's weights; return "" where they are on the meta device and have no values."""
     weights = [weight.detach() for weight in module.state_dict().values()]

@@ -12,142 +12,68 @@ if TYPE_CHECKING:
     from planners.embedding.problem import EmbeddingProblem
 
 
-def _proposer(name: str, **arguments: Any) -> Callable[[], Any]:
-    """Return a factory of the proposer class with this name, from shardbench or torchrec."""
+Prepare = Callable[["EmbeddingProblem"], "Prepared[Plan]"]
+
+# All functions import torchrec only when a variant is prepared.
+
+
+def _proposer(name: str, **arguments: Any) -> dict[str, Callable[[], Any]]:
+    """Return the component `proposer`, torchrec's or ours of this name; none for no name."""
     from torchrec.distributed.planner import proposers
 
     from planners.embedding.same_plan import bin_proposer
 
     module = bin_proposer if hasattr(bin_proposer, name) else proposers
-    return partial(getattr(module, name), **arguments)
+    return {"proposer": partial(getattr(module, name), **arguments)} if name else {}
 
 
-def _prepared(problem: "EmbeddingProblem", *planner: Any, **parts: Any) -> "Prepared[Plan]":
-    """Prepare a planner, by default torchrec's; imports torchrec only when it is called."""
+def _proposing(name: str, **arguments: Any) -> Prepare:
+    """Return a variant's function: torchrec's planner with this proposer, or with its four."""
+
+    def prepared(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+        from planners.embedding.decision import prepare
+
+        return prepare(problem, **_proposer(name, **arguments))
+
+    return prepared
+
+
+def _compiled(name: str) -> Prepare:
+    """Return a variant's function: the drop-in planner with this proposer, or torchrec's four."""
+
+    def prepared(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+        from planners.embedding.decision import prepare
+        from planners.embedding.drop_in.planner import Planner
+        from planners.embedding.search import warm_up
+
+        components = _proposer(name)
+        warm_up.ready(warm_up.kernels_of(make() for make in components.values()))
+        return prepare(problem, Planner, **components)
+
+    return prepared
+
+
+def _captured(problem: "EmbeddingProblem", compiled: bool) -> "Prepared[Plan]":
+    """Prepare the live planner, or the drop-in planner with all its settings."""
     from planners.embedding.decision import prepare
-
-    return prepare(problem, *planner, **parts)
-
-
-def _proposing(problem: "EmbeddingProblem", name: str, **arguments: Any) -> "Prepared[Plan]":
-    """Prepare torchrec's planner with the proposer of this name."""
-    return _prepared(problem, proposer=_proposer(name, **arguments))
-
-
-def _compiled(problem: "EmbeddingProblem", name: str = "") -> "Prepared[Plan]":
-    """Prepare the drop-in planner with the proposer of this name, or with torchrec's four."""
     from planners.embedding.drop_in.planner import Planner
-    from planners.embedding.search import warm_up
 
-    parts = {"proposer": _proposer(name)} if name else {}
-    warm_up.ready(warm_up.kernels_of(make() for make in parts.values()))
-    return _prepared(problem, Planner, **parts)
-
-
-def _captured(problem: "EmbeddingProblem", *kind: Any) -> "Prepared[Plan]":
-    """Prepare the live planner, or a planner of another class with all its settings."""
     if problem.live is None:
         raise NotApplicable("The problem was not captured, or is placed on other machines.")
     planner = problem.live.planner
     if planner.obstacle:
         raise NotApplicable(f"The live planner cannot be made again: {planner.obstacle}.")
-    return _prepared(
+    return prepare(
         problem,
-        planner.make(*kind),
+        planner.make(Planner if compiled else None),
         proposer=lambda: [proposer.make() for proposer in planner.proposers],
         partitioner=planner.partitioner.make,
         performance_model=lambda: planner.perf_model.make(topology=problem.topology),
     )
 
 
-@FAMILY.variant("uniform", source="torchrec 1.9.2")
-def uniform(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """One sharding type for all tables (UniformProposer)"""
-    return _proposing(problem, "UniformProposer")
-
-
-@FAMILY.variant("greedy-sum", source="torchrec 1.9.2")
-def greedy_sum(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """GreedyProposer that orders options by the sum over shards"""
-    return _proposing(problem, "GreedyProposer", use_depth=False)
-
-
-@FAMILY.variant("default", source="torchrec 1.9.2")
-def default(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """The four proposers that torchrec uses when none is named"""
-    return _prepared(problem)
-
-
-@FAMILY.variant("default-compiled", same_as="default", source="shardbench", requires=("numba",))
-def default_compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """The four proposers that torchrec uses when none is named, partitioner included, compiled"""
-    return _compiled(problem)
-
-
-@FAMILY.variant(
-    "dp-torchrec",
-    source="meta-pytorch/torchrec#2286",
-    claim=Claim(
-        before=904.90,
-        after=11.86,
-        unit="s",
-        conditions="the script of #2282, more than 500 tables on 8 GPUs",
-    ),
-)
-def dp_torchrec(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """Dynamic programming over total HBM (DynamicProgrammingProposer)"""
-    return _proposing(problem, "DynamicProgrammingProposer")
-
-
-@FAMILY.variant("dp-tzrec", source="alibaba/TorchEasyRec@54cac31")
-def dp_tzrec(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """Dynamic programming over total HBM, or DDR without GPUs, in plain Python"""
-    return _proposing(problem, "BinProposer")
-
-
-@FAMILY.variant("dp-compiled", same_as="dp-tzrec", source="shardbench", requires=("numba",))
-def dp_compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """TorchEasyRec's dynamic programming, partitioner included, compiled"""
-    return _compiled(problem, "BinProposer")
-
-
-@FAMILY.variant("dp-tzrec-2d", source="alibaba/TorchEasyRec@aff7c2b6")
-def dp_tzrec_2d(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """Dynamic programming over total HBM and total DDR, in NumPy"""
-    return _proposing(problem, "BinProposer2D")
-
-
-@FAMILY.variant("dp-compiled-2d", same_as="dp-tzrec-2d", source="shardbench", requires=("numba",))
-def dp_compiled_2d(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """TorchEasyRec's dynamic programming in two dimensions, partitioner included, compiled"""
-    return _compiled(problem, "BinProposer2D")
-
-
-@FAMILY.variant("as-captured", source="the captured file")
-def as_captured(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """The live planner of a captured problem, with its own proposers and partitioner"""
-    return _captured(problem)
-
-
-@FAMILY.variant(
-    "captured-compiled", same_as="as-captured", source="shardbench", requires=("numba",)
-)
-def captured_compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """The live planner of a captured problem, with its search compiled"""
-    from planners.embedding.drop_in.planner import Planner
-
-    return _captured(problem, Planner)
-
-
-@FAMILY.variant("compiled", same_as="upstream", source="shardbench", requires=("numba",))
-def compiled(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """TorchRec's planner with its greedy proposer and its partitioner compiled"""
-    return _compiled(problem, "GreedyProposer")
-
-
-@FAMILY.variant("certified", source="shardbench", requires=("numba", "highspy"))
-def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """Linear programme and local search, down to a proven gap"""
+def _certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
+    from planners.embedding.decision import prepare
     from planners.embedding.drop_in.planner import Planner
     from planners.embedding.search import warm_up
 
@@ -162,12 +88,10 @@ def certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
         remedy_seconds=0,  # they are searched for by the harness
         **near,
     )
-    return _prepared(problem, planner)
+    return prepare(problem, planner)
 
 
-@FAMILY.variant("calibrated", source="shardbench", requires=("numba", "highspy"))
-def calibrated(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """As certified, by the estimate of a calibrated machine"""
+def _calibrated(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     from planners.embedding.estimates.estimator import calibrated_plan
     from planners.embedding.search import warm_up
 
@@ -177,3 +101,52 @@ def calibrated(problem: "EmbeddingProblem") -> "Prepared[Plan]":
         )
     warm_up.ready(warm_up.BEST_PLAN)
     return calibrated_plan(problem)
+
+
+_TORCHREC = "torchrec 1.9.2"
+_NUMBA, _SOLVER = ("numba",), ("numba", "highspy")
+_CLAIM = Claim(
+    before=904.90,
+    after=11.86,
+    unit="s",
+    conditions="the script of #2282, more than 500 tables on 8 GPUs",
+)
+
+# fmt: off
+_VARIANTS: tuple[tuple[str, str, Prepare, dict[str, Any]], ...] = (
+    ("uniform", "One sharding type for all tables (UniformProposer)",
+     _proposing("UniformProposer"), {"source": _TORCHREC}),
+    ("greedy-sum", "GreedyProposer that orders options by the sum over shards",
+     _proposing("GreedyProposer", use_depth=False), {"source": _TORCHREC}),
+    ("default", "The four proposers that torchrec uses when none is named",
+     _proposing(""), {"source": _TORCHREC}),
+    ("default-compiled",
+     "The four proposers that torchrec uses when none is named, partitioner included, compiled",
+     _compiled(""), {"same_as": "default", "requires": _NUMBA}),
+    ("dp-torchrec", "Dynamic programming over total HBM (DynamicProgrammingProposer)",
+     _proposing("DynamicProgrammingProposer"),
+     {"source": "meta-pytorch/torchrec#2286", "claim": _CLAIM}),
+    ("dp-tzrec", "Dynamic programming over total HBM, or DDR without GPUs, in plain Python",
+     _proposing("BinProposer"), {"source": "alibaba/TorchEasyRec@54cac31"}),
+    ("dp-compiled", "TorchEasyRec's dynamic programming, partitioner included, compiled",
+     _compiled("BinProposer"), {"same_as": "dp-tzrec", "requires": _NUMBA}),
+    ("dp-tzrec-2d", "Dynamic programming over total HBM and total DDR, in NumPy",
+     _proposing("BinProposer2D"), {"source": "alibaba/TorchEasyRec@aff7c2b6"}),
+    ("dp-compiled-2d",
+     "TorchEasyRec's dynamic programming in two dimensions, partitioner included, compiled",
+     _compiled("BinProposer2D"), {"same_as": "dp-tzrec-2d", "requires": _NUMBA}),
+    ("as-captured",
+     "The live planner of a captured problem, with its own proposers and partitioner",
+     partial(_captured, compiled=False), {"source": "the captured file"}),
+    ("captured-compiled", "The live planner of a captured problem, with its search compiled",
+     partial(_captured, compiled=True), {"same_as": "as-captured", "requires": _NUMBA}),
+    ("compiled", "TorchRec's planner with its greedy proposer and its partitioner compiled",
+     _compiled("GreedyProposer"), {"same_as": "upstream", "requires": _NUMBA}),
+    ("certified", "Linear programme and local search, down to a proven gap",
+     _certified, {"requires": _SOLVER}),
+    ("calibrated", "As certified, by the estimate of a calibrated machine",
+     _calibrated, {"requires": _SOLVER}),
+)
+# fmt: on
+for _name, _summary, _prepare, _declared in _VARIANTS:
+    FAMILY.variant(_name, summary=_summary, **{"source": "shardbench", **_declared})(_prepare)

@@ -1,15 +1,14 @@
 """The rungs of the copying ladder: torchrec's planner with more copies, and with less work.
 
-First the deep copies that older releases made, then changes of ours, each a subclass or a context
-manager. All find torchrec's plan. `docs/embedding.md` shows where each change belongs in torchrec.
+First the deep copies that older releases made, then changes of ours, each a subclass or attributes
+to replace. All find torchrec's plan. `docs/embedding.md` shows where each belongs in torchrec.
 """
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, cached_property, partial
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from torch import nn
@@ -34,11 +33,12 @@ from planners.embedding.decision import Plan
 from planners.embedding.problem import EmbeddingProblem
 from planners.instruments import replaced
 
-Hook = Callable[[], AbstractContextManager[Any]]
+Attributes = list[tuple[Any, str, Any]]
+"""Attributes to replace, as (owner, name, value)."""
 
 
-class _OptionsEnumerator(EmbeddingEnumerator):
-    """TorchRec's enumerator, but with options of class `option`."""
+class OptionsEnumerator(EmbeddingEnumerator):
+    """TorchRec's enumerator, but with options of class `option`, which may be set."""
 
     option = ShardingOption
 
@@ -63,12 +63,6 @@ class WhollyCopiedOption(ShardingOption):
         return copied
 
 
-class WhollyCopiedOptionEnumerator(_OptionsEnumerator):
-    """An enumerator with options that are deep-copied with every field."""
-
-    option = WhollyCopiedOption
-
-
 class CopyingGreedyProposer(GreedyProposer):
     """TorchRec's greedy proposer that returns deep copies of proposals, as in torchrec 0.2.0."""
 
@@ -89,51 +83,42 @@ class CopyingPartitioner(GreedyPerfPartitioner):
         self._copies_proposals = copies_proposals
 
     def partition(
-        self,
-        proposal: list[ShardingOption],
-        storage_constraint: Topology,
-        hbm_per_device: int | None = None,
+        self, proposal: list[ShardingOption], storage_constraint: Topology
     ) -> list[ShardingOption]:
         """Place a proposal, or its deep copy, on a copy of the topology; return the plan."""
+        if self._copies_proposals:
+            proposal = copy.deepcopy(proposal)
         placed: list[ShardingOption] = super().partition(
-            copy.deepcopy(proposal) if self._copies_proposals else proposal,
-            copy.deepcopy(storage_constraint),
-            hbm_per_device,
+            proposal, copy.deepcopy(storage_constraint)
         )
         return placed
 
 
-@contextmanager
-def devices_copied_generically() -> Iterator[None]:
+def devices_copied_generically() -> Attributes:
     """Make deepcopy copy devices by Python's default, as torchrec did up to 1.8.0."""
-    with replaced((kind, "__deepcopy__", None) for kind in (DeviceHardware, Perf, Storage)):
-        yield
+    return [(kind, "__deepcopy__", None) for kind in (DeviceHardware, Perf, Storage)]
 
 
-@contextmanager
-def devices_copied_by_field() -> Iterator[None]:
+def devices_copied_by_field() -> Attributes:
     """Make deepcopy copy devices field by field, as torchrec does since 1.9.0."""
 
     def copy_device(device: DeviceHardware, _: dict[int, Any]) -> DeviceHardware:
         return DeviceHardware(device.rank, replace(device.storage), replace(device.perf))
 
+    if "__deepcopy__" in vars(DeviceHardware):
+        return []
     rows = [(kind, "__deepcopy__", lambda figure, _: replace(figure)) for kind in (Perf, Storage)]
-    rows.append((DeviceHardware, "__deepcopy__", copy_device))
-    with replaced([] if "__deepcopy__" in vars(DeviceHardware) else rows):
-        yield
+    return [*rows, (DeviceHardware, "__deepcopy__", copy_device)]
 
 
-@contextmanager
-def remembered_annotations() -> Iterator[None]:
+def remembered_annotations() -> Attributes:
     """Cache the scans of an estimator's configuration, by annotation and sharding type."""
-
-    def rows(module: ModuleType) -> Iterator[tuple[Any, str, Any]]:
-        for name, look_up in vars(module).items():
-            if name.startswith("get_") and look_up is vars(annotations).get(name):
-                yield module, name, cache(look_up)
-
-    with replaced([*rows(estimator), *rows(types)]):
-        yield
+    return [
+        (module, name, cache(look_up))
+        for module in (estimator, types)
+        for name, look_up in vars(module).items()
+        if name.startswith("get_") and look_up is vars(annotations).get(name)
+    ]
 
 
 class _StoredOption(ShardingOption):
@@ -143,7 +128,7 @@ class _StoredOption(ShardingOption):
         return self
 
 
-class NoSpaceCopyEnumerator(_OptionsEnumerator):
+class NoSpaceCopyEnumerator(OptionsEnumerator):
     """Stores the returned options, not deep copies of them; a later call returns deep copies."""
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
@@ -173,8 +158,7 @@ class DistinctShardsEnumerator(NoSpaceCopyEnumerator):
             option.shards = whole
 
 
-@contextmanager
-def shared_device_figures() -> Iterator[None]:
+def shared_device_figures() -> Attributes:
     """Make the partitioner copy devices without copying their storage and perf objects.
 
     Placing a shard replaces these objects and never changes them, so no copies are needed.
@@ -185,8 +169,7 @@ def shared_device_figures() -> Iterator[None]:
             return original
         return [DeviceHardware(device.rank, device.storage, device.perf) for device in original]
 
-    with replaced([(partitioners, "copy", SimpleNamespace(deepcopy=copied))]):
-        yield
+    return [(partitioners, "copy", SimpleNamespace(deepcopy=copied))]
 
 
 class RememberedHashOption(ShardingOption):
@@ -217,71 +200,52 @@ class RememberedTotalsOption(RememberedHashOption):
         return total
 
 
-class RememberedHashEnumerator(DistinctShardsEnumerator):
-    """An enumerator with options that cache their hash."""
-
-    option = RememberedHashOption
-
-
-class RememberedTotalsEnumerator(DistinctShardsEnumerator):
-    """An enumerator with options that cache their hash and their totals."""
-
-    option = RememberedTotalsOption
-
-
-IMPROVEMENTS: dict[str, Hook | type[EmbeddingEnumerator]] = {
+_IMPROVEMENTS: dict[str, Callable[[], Attributes] | type[Any]] = {
     "cheap-device-copies": devices_copied_by_field,
     "remembered-annotations": remembered_annotations,
     "no-space-copy": NoSpaceCopyEnumerator,
     "distinct-shards": DistinctShardsEnumerator,
     "shared-device-figures": shared_device_figures,
-    "remembered-hashes": RememberedHashEnumerator,
-    "remembered-totals": RememberedTotalsEnumerator,
+    "remembered-hashes": RememberedHashOption,
+    "remembered-totals": RememberedTotalsOption,
 }
-"""Hooks add up; an enumerator replaces the one before it."""
 
 
-def copying(
-    problem: EmbeddingProblem,
-    *,
-    in_proposer: bool = False,
-    in_partitioner: bool = False,
-    whole_options: bool = False,
-    topology: bool = True,
-) -> Prepared[Plan]:
-    """Prepare the greedy planner with these deep copies.
+def rung(problem: EmbeddingProblem, name: str) -> Prepared[Plan]:
+    """Prepare the greedy planner with the copies of this rung, or all improvements up to it."""
+    proposer: type[GreedyProposer] = GreedyProposer
+    partitioner: Callable[[], GreedyPerfPartitioner] = GreedyPerfPartitioner
+    kind: type[EmbeddingEnumerator] = EmbeddingEnumerator
+    option: type[ShardingOption] = ShardingOption
+    changes: list[Callable[[], Attributes]] = []
+    # 1. What the rung copies.
+    if name == "double-deepcopy":
+        proposer = CopyingGreedyProposer
+    if name in ("double-deepcopy", "single-deepcopy"):
+        kind, option = OptionsEnumerator, WhollyCopiedOption
+    if name in ("double-deepcopy", "single-deepcopy", "custom-deepcopy", "copy-if-better"):
+        partitioner = partial(CopyingPartitioner, copies_proposals=name != "copy-if-better")
+    if name == "no-topology-copy" or partitioner is not GreedyPerfPartitioner:
+        changes.append(devices_copied_generically)
+    # 2. What it improves: attributes add up; a class replaces the one before it.
+    names = list(_IMPROVEMENTS)
+    for improvement in names[: names.index(name) + 1] if name in names else ():
+        change = _IMPROVEMENTS[improvement]
+        if not isinstance(change, type):
+            changes.append(change)
+        elif issubclass(change, ShardingOption):
+            option = change
+        else:
+            kind = change
 
-    `whole_options` copies an option's tensor and module too; `topology` copies the topology for
-    each proposal.
-    """
-    partitioner = partial(CopyingPartitioner, copies_proposals=in_partitioner)
-    enumerator = WhollyCopiedOptionEnumerator if whole_options else EmbeddingEnumerator
+    def enumerator() -> EmbeddingEnumerator:
+        made = problem.enumerator(kind)
+        made.option = option
+        return made
+
     prepared = decision.prepare(
-        problem,
-        proposer=CopyingGreedyProposer if in_proposer else GreedyProposer,
-        partitioner=partitioner if topology else GreedyPerfPartitioner,
-        enumerator=lambda: problem.enumerator(enumerator),
+        problem, proposer=proposer, partitioner=partitioner, enumerator=enumerator
     )
-    return replace(prepared, installed=devices_copied_generically)
-
-
-def improved(problem: EmbeddingProblem, last: str) -> Prepared[Plan]:
-    """Prepare the greedy planner with all improvements up to and including `last`."""
-    applied = list(IMPROVEMENTS.values())[: list(IMPROVEMENTS).index(last) + 1]
-    hooks = [change for change in applied if not isinstance(change, type)]
-    kind = [EmbeddingEnumerator, *(change for change in applied if isinstance(change, type))][-1]
-    prepared = decision.prepare(
-        problem,
-        proposer=GreedyProposer,
-        partitioner=GreedyPerfPartitioner,
-        enumerator=lambda: problem.enumerator(kind),
+    return replace(
+        prepared, installed=lambda: replaced([row for change in changes for row in change()])
     )
-
-    @contextmanager
-    def installed() -> Iterator[None]:
-        with ExitStack() as entered:
-            for hook in hooks:
-                entered.enter_context(hook())
-            yield
-
-    return replace(prepared, installed=installed)

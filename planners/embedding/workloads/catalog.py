@@ -1,8 +1,12 @@
-"""The embedding family's workloads by name or path, with their parameters."""
+"""The embedding family's workloads by name or path: published tables, generated ones, and files."""
 
+import csv
 import random
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from importlib import resources
+from itertools import count
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -28,7 +32,6 @@ from planners.embedding.tables.files import (
     read_bytes,
     read_tables,
 )
-from planners.embedding.workloads.published import POOLING_FACTORS, PUBLISHED
 
 MEMORY = {"roomy": 0.4, "tight": 2.0, "mixed": 2.0}
 """Settings of the parameter `memory`: bytes of all tables as a share of the usable HBM."""
@@ -60,11 +63,6 @@ class SizedParameters(Parameters, frozen=True):
         if self.mib and self.weights == "meta":
             raise ValueError("'mib' must come with 'weights=cpu'")
 
-    @property
-    def weight_bytes(self) -> int:
-        """The bytes of all real weights."""
-        return (self.mib or 12) * 2**20
-
 
 class SampleParameters(SizedParameters, frozen=True):
     """Parameters of a sample: number of tables (None: all), seed, and the scale of the rows."""
@@ -95,94 +93,129 @@ class MixtureParameters(Parameters, frozen=True):
     ddr: _Share | None = None
 
 
-_SYNTHETIC_DIMS = (16, 32, 64, 128, 256)
 _SYNTHETIC = Workload(
     "synthetic",
     "ads-scale tables, made up: rows 10^U(3, 8), dimension and pooling factor uniform over a few "
     "values; tables=100, seed=0 unless given",
     "random.Random(seed), three draws per table",
 )
-
 _MIXTURE = Workload(
     "mixture",
     "8 to 30 tables from one row to a few giants, made up, with kernels, sharding types, HBM "
     f"({HBM[0]} to {HBM[-1]} of the tables) and host memory that the seed draws; a search's test",
     "random.Random(seed)",
 )
+_SYNTHETIC_DIMS = (16, 32, 64, 128, 256)
 _MIXTURE_DIMS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
+_ADS_DIMS = (32, 64, 128, 256)
+# The weights, in percent, have a mean of 15.82 indices per sample. The dataset's own mean is 15.81:
+# 887,017,990 indices in a batch of 65,536 over 856 tables (its locality_stats.txt).
+_POOLING_FACTORS = (1, 2, 5, 10, 20, 50, 100)
+_ADS_POOLING_WEIGHTS = (27, 15, 15, 16, 12, 9, 6)
 
-def synthetic(tables: int, seed: int) -> tuple[Table, ...]:
-    """Generate ads-scale tables; with the same seed, a larger number only appends tables."""
-    rng = random.Random(seed)
-    return _generated(rng, tables, lambda: rng.uniform(3, 8), _SYNTHETIC_DIMS)
-
-
-def mixture_tables(asked: MixtureParameters) -> tuple[Table, ...]:
-    """Generate the tables of a workload `mixture`."""
-    rng = random.Random(asked.seed)
-    drawn = rng.randint(8, 30)
-
-    def exponent() -> float:
-        return rng.uniform(0, 8.2 if rng.random() < 0.1 else 7.3)
-
-    return _generated(rng, asked.tables or drawn, exponent, _MIXTURE_DIMS)
+_Record = Mapping[str, str]
 
 
-def _generated(
-    rng: random.Random, tables: int, exponent: Callable[[], float], dims: tuple[int, ...]
-) -> tuple[Table, ...]:
-    """Draw tables in order: rows (10 ** exponent()), then dimension, then pooling factor."""
-    return tuple(
-        Table(
-            name=f"table_{index}",
-            rows=round(10 ** exponent()),
-            dim=rng.choice(dims),
-            pooling_factors=(float(rng.choice(POOLING_FACTORS)),),
+def _ads(records: tuple[_Record, ...]) -> Iterator[Table]:
+    for record in records:
+        index, rows = record["table_index"], int(record["rows_max_index_plus_1"])
+        if rows == 1:  # in this list, a table that no sample looks up
+            continue
+        # Each table has its own generator, so its values do not depend on the sample.
+        rng = random.Random(f"dlrm-856/{index}")
+        dim = rng.choice(_ADS_DIMS)
+        (pooling_factor,) = rng.choices(_POOLING_FACTORS, _ADS_POOLING_WEIGHTS)
+        yield Table(f"table_{index}", rows, dim, (float(pooling_factor),))
+
+
+def _merlin(records: tuple[_Record, ...], model: str) -> Iterator[Table]:
+    index = count()
+    for kind in records:
+        if kind["model"] == model:
+            pooling_factors = tuple(float(part) for part in kind["nnz_per_feature"].split("|"))
+            for _ in range(int(kind["num_tables"])):
+                name = f"table_{next(index)}"
+                yield Table(name, int(kind["rows"]), int(kind["dim"]), pooling_factors)
+
+
+def _criteo(records: tuple[_Record, ...], workload: str) -> Iterator[Table]:
+    for record in records:
+        if record["workload"] == workload:
+            name, rows, dim = f"table_{record['table_index']}", record["rows"], record["dim"]
+            pooling_factors = (float(record["pooling_factor"]),)
+            yield Table(name, int(rows), int(dim), pooling_factors, record["dtype"])
+
+
+@cache
+def _read(file: str) -> tuple[str, tuple[_Record, ...]]:
+    """Return the source and the records of a packaged data file."""
+    text = resources.files("planners.embedding").joinpath("data", file).read_text("utf-8")
+    comment, *lines = text.splitlines()
+    return comment.removeprefix("# source: "), tuple(csv.DictReader(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """A model's tables, from a packaged file; `assigned` names attributes that the file lacks."""
+
+    file: str
+    about: str
+    build: Callable[[tuple[_Record, ...]], Iterator[Table]]
+    assigned: str = ""
+
+    def tables(self) -> tuple[Table, ...]:
+        """Build the tables, in the order of the data file."""
+        return tuple(self.build(_read(self.file)[1]))
+
+    def described(self, name: str) -> Workload:
+        """Return the workload's entry, under `name`, in the list of workloads."""
+        tables = self.tables()
+        gib = sum(table.bytes for table in tables) / 2**30
+        text = f"{self.about}: {len(tables)} tables, {gib:,.1f} GiB"
+        if self.assigned:
+            text += f"; assigned, not published: {self.assigned}"
+        return Workload(name, text, _read(self.file)[0])
+
+
+_PUBLISHED = {
+    "dlrm-856": _Published(
+        "dlrm_datasets_2021_t856_rows.csv",
+        "the tables of Meta's 856-table ads dataset of 2021 that are not empty",
+        _ads,
+        assigned="dimension, pooling factor",
+    ),
+    **{
+        f"merlin-{model}": _Published(
+            "merlin_synthetic_v3.csv",
+            f"Merlin's synthetic ads model '{model}', with tables that features share",
+            partial(_merlin, model=model),
         )
-        for index in range(tables)
-    )
+        for model in ("tiny", "small", "medium", "large", "jumbo", "colossal")
+    },
+    "dlrm-dcnv2": _Published(
+        "criteo_mlperf_tables.csv",
+        "MLPerf's DLRM-DCNv2 on multi-hot Criteo Terabyte",
+        partial(_criteo, workload="mlperf_dlrm_dcnv2"),
+    ),
+    "criteo-kaggle": _Published(
+        "criteo_mlperf_tables.csv",
+        "DLRM on one-hot Criteo Kaggle",
+        partial(_criteo, workload="criteo_kaggle"),
+    ),
+}
 
 
 def list_workloads() -> tuple[Workload, ...]:
     """Return the workloads that have names; a user's file is also a workload, named by its path."""
-    return (*(known.described(name) for name, known in PUBLISHED.items()), _SYNTHETIC, _MIXTURE)
+    return (*(model.described(name) for name, model in _PUBLISHED.items()), _SYNTHETIC, _MIXTURE)
 
 
 def assigned(name: str) -> str:
     """Return, as text, the attributes that no source has and that are assigned here, or ''."""
     if name in (_SYNTHETIC.name, _MIXTURE.name):
         return "rows, dimension, pooling factor"
-    return PUBLISHED[name].assigned if name in PUBLISHED else ""
-
-
-def parameters_of(
-    spec: WorkloadSpec,
-) -> SampleParameters | SyntheticParameters | MixtureParameters:
-    """Return a workload's parameters; raises UsageError for an unknown workload or parameter."""
-    if spec.name == _MIXTURE.name:
-        return read_parameters(spec, MixtureParameters)
-    if spec.name == _SYNTHETIC.name:
-        return read_parameters(spec, SyntheticParameters)
-    if not is_table_file(spec.name) and spec.name not in PUBLISHED:
-        files = (f"FILE{suffix}" for suffix in (*SUFFIXES, ".json", ".json.gz"))
-        known = (*PUBLISHED, _SYNTHETIC.name, _MIXTURE.name, *files)
-        raise unknown("workload", spec.name, known)
-    return read_parameters(spec, SampleParameters)
-
-
-def sizes_of(spec: WorkloadSpec) -> SizedParameters:
-    """Return the parameters that scale a workload's rows; raises as `parameters_of` does."""
-    asked = parameters_of(spec)
-    return asked if isinstance(asked, SizedParameters) else SizedParameters()
-
-
-def sized_tables(spec: WorkloadSpec, usable_hbm: int) -> tuple[Table, ...]:
-    """Return a workload's tables, scaled as its parameters ask, to `usable_hbm` bytes in all."""
-    tables, sizes = load_tables(spec), sizes_of(spec)
-    if sizes.weights == "cpu":
-        return scaled(tables, sizes.weight_bytes)
-    return scaled(tables, int(MEMORY[sizes.memory] * usable_hbm)) if sizes.memory else tables
+    return _PUBLISHED[name].assigned if name in _PUBLISHED else ""
 
 
 def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
@@ -191,12 +224,18 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
     A sample keeps the original order of its tables. Rows are not scaled: see `sized_tables`. Raises
     UsageError for an unknown workload, a wrong parameter, or a bad file.
     """
-    asked = parameters_of(spec)
-    if isinstance(asked, MixtureParameters):
-        return mixture_tables(asked)
-    if isinstance(asked, SyntheticParameters):
-        return synthetic(asked.tables, asked.seed)
-    tables = read_tables(spec.name) if is_table_file(spec.name) else PUBLISHED[spec.name].tables()
+    asked = _parameters(spec)
+    if not isinstance(asked, SampleParameters):
+        rng = random.Random(asked.seed)
+        if isinstance(asked, SyntheticParameters):
+            return _generated(rng, asked.tables, lambda: rng.uniform(3, 8), _SYNTHETIC_DIMS)
+        drawn = rng.randint(8, 30)
+
+        def exponent() -> float:
+            return rng.uniform(0, 8.2 if rng.random() < 0.1 else 7.3)
+
+        return _generated(rng, asked.tables or drawn, exponent, _MIXTURE_DIMS)
+    tables = read_tables(spec.name) if is_table_file(spec.name) else _PUBLISHED[spec.name].tables()
     if asked.tables is None:
         return tables
     if asked.tables > len(tables):
@@ -208,34 +247,50 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
     return tuple(tables[index] for index in sorted(chosen))
 
 
-def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload under its name in results: for a file, base name and content hash.
+def _parameters(
+    spec: WorkloadSpec,
+) -> SampleParameters | SyntheticParameters | MixtureParameters:
+    """Return a workload's parameters; raises UsageError for an unknown workload or parameter."""
+    if spec.name == _MIXTURE.name:
+        return read_parameters(spec, MixtureParameters)
+    if spec.name == _SYNTHETIC.name:
+        return read_parameters(spec, SyntheticParameters)
+    if not is_table_file(spec.name) and spec.name not in _PUBLISHED:
+        files = (f"FILE{suffix}" for suffix in (*SUFFIXES, ".json", ".json.gz"))
+        raise unknown("workload", spec.name, (*_PUBLISHED, _SYNTHETIC.name, _MIXTURE.name, *files))
+    return read_parameters(spec, SampleParameters)
 
-    Raises UsageError for an unusable workload or file, before any process is started.
+
+def _generated(
+    rng: random.Random, tables: int, exponent: Callable[[], float], dims: tuple[int, ...]
+) -> tuple[Table, ...]:
+    """Draw tables in order: rows (10 ** exponent()), then dimension, then pooling factor.
+
+    With the same seed, a larger number only appends tables.
     """
-    if is_captured_file(spec.name):
-        from planners.embedding.capture.file import read_problem
-
-        _check_no_parameters(spec)
-        read_problem(spec.name)
-        return spec.of_file(read_file(spec.name))
-    load_tables(spec)
-    return spec.of_file(read_bytes(spec.name)) if is_table_file(spec.name) else spec
-
-
-def brings(spec: WorkloadSpec) -> Topology | None:
-    """Return the machines of a captured file, else None; raises UsageError for a bad file."""
-    if not is_captured_file(spec.name):
-        return None
-    from planners.embedding.capture.file import read_machines
-
-    _check_no_parameters(spec)
-    return read_machines(spec.name)
+    return tuple(
+        Table(
+            name=f"table_{index}",
+            rows=round(10 ** exponent()),
+            dim=rng.choice(dims),
+            pooling_factors=(float(rng.choice(_POOLING_FACTORS)),),
+        )
+        for index in range(tables)
+    )
 
 
-def _check_no_parameters(spec: WorkloadSpec) -> None:
-    if spec.parameters:
-        raise UsageError(f"A captured workload takes no parameters; write '{spec.name}' alone.")
+def sizes_of(spec: WorkloadSpec) -> SizedParameters:
+    """Return the parameters that scale a workload's rows; raises as `load_tables` does."""
+    asked = _parameters(spec)
+    return asked if isinstance(asked, SizedParameters) else SizedParameters()
+
+
+def sized_tables(spec: WorkloadSpec, usable_hbm: int) -> tuple[Table, ...]:
+    """Return a workload's tables, scaled as its parameters ask, to `usable_hbm` bytes in all."""
+    tables, sizes = load_tables(spec), sizes_of(spec)
+    if sizes.weights == "cpu":
+        return scaled(tables, (sizes.mib or 12) * 2**20)
+    return scaled(tables, int(MEMORY[sizes.memory] * usable_hbm)) if sizes.memory else tables
 
 
 def scaled(tables: tuple[Table, ...], total_bytes: float) -> tuple[Table, ...]:
@@ -267,3 +322,33 @@ def scaled(tables: tuple[Table, ...], total_bytes: float) -> tuple[Table, ...]:
         else:
             high = middle
     return at(min(low, high, key=lambda factor: abs(total(factor) - total_bytes)))
+
+
+def label(spec: WorkloadSpec) -> WorkloadSpec:
+    """Return the workload under its name in results: for a file, base name and content hash.
+
+    Raises UsageError for an unusable workload or file, before any process is started.
+    """
+    if is_captured_file(spec.name):
+        from planners.embedding.capture.file import read_problem
+
+        _check_no_parameters(spec)
+        read_problem(spec.name)
+        return spec.of_file(read_file(spec.name))
+    load_tables(spec)
+    return spec.of_file(read_bytes(spec.name)) if is_table_file(spec.name) else spec
+
+
+def brings(spec: WorkloadSpec) -> Topology | None:
+    """Return the machines of a captured file, else None; raises UsageError for a bad file."""
+    if not is_captured_file(spec.name):
+        return None
+    from planners.embedding.capture.file import read_problem
+
+    _check_no_parameters(spec)
+    return read_problem(spec.name).topology.machines()
+
+
+def _check_no_parameters(spec: WorkloadSpec) -> None:
+    if spec.parameters:
+        raise UsageError(f"A captured workload takes no parameters; write '{spec.name}' alone.")

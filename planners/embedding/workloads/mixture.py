@@ -1,6 +1,6 @@
 """Generates varied test problems: table sizes, kernels, sharding types, scarce memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -13,7 +13,7 @@ from planners.embedding.tables.files import Table
 from planners.embedding.tables.torchrec_objects import RESERVED_FRACTION
 from planners.embedding.workloads.catalog import DDR, HBM, KernelSet, MixtureParameters
 
-_KERNELS: Mapping[KernelSet, tuple[Kernel, ...]] = {
+_KERNELS: dict[KernelSet, tuple[Kernel, ...]] = {
     "all": (Kernel.DENSE, Kernel.FUSED, Kernel.FUSED_UVM, Kernel.FUSED_UVM_CACHING),
     "cached": (Kernel.FUSED, Kernel.FUSED_UVM_CACHING),
     "fused": (Kernel.FUSED,),
@@ -77,10 +77,3 @@ def mixture(spec: WorkloadSpec) -> Mixture:
         spare=spare,
         ddr=asked.ddr or ddr,
     )
-
-
-def shape(seed: int, machines: Topology) -> Topology:
-    """Return `machines` with a random size: 4 to 32 ranks, with 4 or 8 ranks per host."""
-    random = Random(f"shape/{seed}")
-    ranks, host = random.choice([4, 8, 16, 32]), random.choice([4, 8])
-    return replace(machines, gpus=ranks, gpus_per_host=min(host, ranks))

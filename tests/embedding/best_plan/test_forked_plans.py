@@ -5,23 +5,19 @@ import time
 
 import highspy
 import pytest
+from built_problem import problem
 from small_problems import devices as two_ranks, option
 
-from harness.model.ids import WorkloadSpec
-from harness.topologies.lookup import find_topology
 from planners.embedding.best_plan import linear
 from planners.embedding.best_plan.search import best_plan
-from planners.embedding.problem import build
 from planners.embedding.quality import arrays
 from planners.embedding.search.space import search_space
 
-PROBLEM = "dlrm-856[tables=30,seed=1]"
-TIGHT = "synthetic[tables=12,seed=3,memory=tight]"
 WAIT_S = 60
 
 
 def test_a_child_of_a_process_that_has_solved_integer_programmes_finds_the_same_plan():
-    space, devices = arrays(build(WorkloadSpec.parse(PROBLEM), find_topology("dgx_a100_80gb", 16)))
+    space, devices = arrays(problem("dlrm-856[tables=30,seed=1]"))
     rating = best_plan(space, devices).rating
     child = os.fork()
     if child == 0:
@@ -41,7 +37,6 @@ def test_a_child_of_a_process_that_has_solved_integer_programmes_finds_the_same_
 @pytest.mark.parametrize("name", ["run", "getDualRay"])
 def test_a_fork_waits_for_whatever_solves(name, monkeypatch):
     """The lock that a fork waits for is held during each call of HiGHS that may solve."""
-    space, devices = arrays(build(WorkloadSpec.parse(TIGHT), find_topology("dgx_a100_80gb", 8)))
     solve, locked = getattr(highspy.Highs, name), []
 
     def noting(solver):
@@ -49,7 +44,7 @@ def test_a_fork_waits_for_whatever_solves(name, monkeypatch):
         return solve(solver)
 
     monkeypatch.setattr(highspy.Highs, name, noting)
-    best_plan(space, devices)
+    best_plan(*arrays(problem("synthetic[tables=12,seed=3,memory=tight]", gpus=8)))
     tables = [option(table, "device", (6, 0, 1.0)) for table in range(4)]
     best_plan(search_space(tables), two_ranks((9, 9), (9, 9)))  # without enough memory
     assert locked

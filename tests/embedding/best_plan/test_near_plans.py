@@ -21,7 +21,7 @@ from small_problems import (
     ways,
 )
 
-from planners.embedding.best_plan.near.bound import near_bound, with_previous
+from planners.embedding.best_plan.linear import near_bound, with_previous
 from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.search import best_plan
 from planners.embedding.plan_files.table import Moves

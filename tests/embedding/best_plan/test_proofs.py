@@ -5,17 +5,18 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from built_problem import problem
 from hypothesis import assume, given, settings, strategies as st
-from random_problems import random_problem
 from small_problems import devices, least_rating, option, problems
 
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.linear import LinearProgramme, least_possible, linear_bound
-from planners.embedding.best_plan.presolve import Presolve, presolve_bound, presolved
+from planners.embedding.best_plan.presolve import presolved
 from planners.embedding.best_plan.proofs import ladder, proofs
 from planners.embedding.best_plan.search import best_plan
-from planners.embedding.explain.arguments import reasons
-from planners.embedding.search.outcome import Deadline, Found
+from planners.embedding.explain.bound import reasons
+from planners.embedding.quality import arrays
+from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import search_space
 
 RELATIVE = 1e-9
@@ -28,28 +29,28 @@ def bounds(space, placed_on):
 
 @settings(max_examples=60)
 @given(problems())
-def test_no_plan_is_below_a_rung_and_no_rung_below_the_one_before(problem):
-    best, proven = least_rating(*problem), bounds(*problem)
+def test_no_plan_is_below_a_rung_and_no_rung_below_the_one_before(drawn):
+    best, proven = least_rating(*drawn), bounds(*drawn)
     assert proven == sorted(proven)
     assert all(bound <= best * (1 + RELATIVE) for bound in proven)
 
 
 @settings(max_examples=60)
 @given(problems(overfull=False), st.sampled_from([1.0, 1.3, 4.0]), st.floats(0.1, 1.0))
-def test_what_is_known_limits_the_proofs(problem, worse, low):
+def test_what_is_known_limits_the_proofs(drawn, worse, low):
     """No proof is below a known bound or above a known plan, or rules out the best plan."""
-    best = least_rating(*problem)
+    best = least_rating(*drawn)
     assume(0 < best < math.inf)
-    for proof in proofs(candidates(*problem), low * best, worse * best):
+    for proof in proofs(candidates(*drawn), low * best, worse * best):
         assert low * best <= proof.milliseconds <= best * (1 + RELATIVE)
         allowed = set(proof.candidates.options.tolist())
-        assert least_rating(*problem, allowed) == pytest.approx(best, rel=RELATIVE)
+        assert least_rating(*drawn, allowed) == pytest.approx(best, rel=RELATIVE)
 
 
 @settings(max_examples=30)
 @given(problems())
-def test_the_relaxed_plan_has_an_option_of_each_table(problem):
-    space, placed_on = problem
+def test_the_relaxed_plan_has_an_option_of_each_table(drawn):
+    space, placed_on = drawn
     found = candidates(space, placed_on)
     bound, chosen = linear_bound(found)
     assert chosen.shape == (space.tables,)
@@ -71,29 +72,20 @@ def test_the_relaxed_plan_has_an_option_of_each_table(problem):
     ],
 )
 def test_the_linear_bound_is_reached_where_there_is_room(options, best):
-    problem = search_space(options), devices((9, 0), (9, 0))
-    assert least_rating(*problem) == best
-    assert bounds(*problem)[0] == pytest.approx(best, rel=RELATIVE)
-
-
-def one_of_two_options():
-    """Return a problem with a linear bound of 2.75 ms (half of each option) and a best of 5 ms."""
-    cheap, small = [(2, 0, 0.25)] * 4, [(1, 0, 2.5)] * 4
-    space = search_space([option(0, "device", *cheap), option(0, "device", *small)])
-    return space, devices((3, 0), (3, 0))
-
-
-def test_whole_options_bound_more_than_parts():
-    linear, _ = linear_bound(candidates(*one_of_two_options()))
-    assert linear == pytest.approx(2.75, rel=RELATIVE)
-    best = least_rating(*one_of_two_options())
-    assert bounds(*one_of_two_options())[-1] == pytest.approx(best, rel=RELATIVE)
+    drawn = search_space(options), devices((9, 0), (9, 0))
+    assert least_rating(*drawn) == best
+    assert bounds(*drawn)[0] == pytest.approx(best, rel=RELATIVE)
 
 
 def test_large_problems_have_the_linear_bound(monkeypatch):
-    for limit in ("patterns._MOST_TABLES", "packing._MOST_COLUMNS", "presolve._MOST_SHARDS"):
+    """It is 2.75 ms, with half of each option; the best plan takes 5 ms."""
+    cheap, small = [(2, 0, 0.25)] * 4, [(1, 0, 2.5)] * 4
+    space = search_space([option(0, "device", *cheap), option(0, "device", *small)])
+    drawn = space, devices((3, 0), (3, 0))
+    assert bounds(*drawn)[-1] == pytest.approx(least_rating(*drawn), rel=RELATIVE)
+    for limit in ("patterns._MOST_TABLES", "packing._MOST_PLACES", "presolve._MOST_SHARDS"):
         monkeypatch.setattr(f"planners.embedding.best_plan.{limit}", -1)
-    assert bounds(*one_of_two_options()) == pytest.approx([2.75, 2.75], rel=RELATIVE)
+    assert bounds(*drawn) == pytest.approx([2.75, 2.75], rel=RELATIVE)
 
 
 def test_a_table_without_options_has_an_infinite_bound():
@@ -103,7 +95,7 @@ def test_a_table_without_options_has_an_infinite_bound():
     assert proof.relaxed.tolist() == [-1, -1]
 
 
-@pytest.mark.parametrize(("tables", "spread"), [(60, 100), (200, 20), (400, 10)])
+@pytest.mark.parametrize(("tables", "spread"), [(60, 100), (400, 10)])
 def test_rounding_does_not_lift_the_bound(tables, spread):
     """If options differ by a few of 10**11 bytes, the dual prices are 10**9 and more."""
     random = np.random.default_rng(0)
@@ -185,27 +177,10 @@ def test_what_must_be_on_every_rank_leaves_no_room_for_all_columns_on_one_host()
     assert linear_bound(found)[0] == pytest.approx(10.0)
 
 
-def test_an_option_is_ruled_out_by_what_its_shards_take_together():
-    space = search_space(
-        [option(0, "host_columns", *[(1, 0, 2.0)] * 4), option(0, "device", (1, 0, 5.0))]
-    )
-    presolve = Presolve(candidates(space, devices(*[(9, 0)] * 4, host_ranks=2)))
-    assert presolve.possible(3.9).tolist() == [False, False]
-    assert presolve.possible(4.0).sum() == 1
-
-
-@pytest.mark.parametrize("seed", range(0, 40, 4))
-def test_no_plan_is_ruled_out(seed):
-    space, placed_on = random_problem(seed)
-    found = candidates(space, placed_on)
-    if len(found.without_options):
-        return
-    outcome = best_plan(space, placed_on)
-    if not isinstance(outcome, Found):
-        return
-    rating = outcome.rating
-    refuted, possible = Presolve(found).refuted(rating, Deadline())
-    assert not refuted
-    ruled_out = np.setdiff1d(found.options, found.only(possible).options)
-    assert not np.isin(outcome.options, ruled_out).any()
-    assert presolve_bound(found, 0.1 * rating, math.inf, Deadline())[0] <= rating * (1 + 1e-9)
+@pytest.mark.parametrize("seed", [1, 7, 17])
+def test_no_plan_of_a_usual_problem_is_ruled_out(seed):
+    space, placed_on = arrays(problem(f"mixture[seed={seed}]", gpus=4))
+    plan = best_plan(space, placed_on)
+    for proof in proofs(candidates(space, placed_on), 0.0, plan.rating, rungs=("memory", "costs")):
+        assert proof.milliseconds <= plan.rating * (1 + RELATIVE)
+    assert np.isin(plan.options, proof.candidates.options).all()

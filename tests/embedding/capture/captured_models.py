@@ -1,5 +1,6 @@
 """Draws training scripts, captures their planning problems, and plans these problems again."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -49,24 +50,28 @@ from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, fingerprint
 from planners.embedding.problem import EmbeddingProblem
 
-RESERVATIONS = (
-    lambda: FixedPercentageStorageReservation(percentage=0.1),
-    lambda: FixedAbsoluteStorageReservation(1000),
-    lambda: HeuristicalStorageReservation(percentage=0.05),
-    lambda: InferenceStorageReservation(percentage=0.0),
-)
-PROPOSERS = (
-    lambda: None,
-    GreedyProposer,
-    lambda: GreedyProposer(use_depth=False, threshold=3),
-    lambda: [DynamicProgrammingProposer(20), UniformProposer()],
-    EmbeddingOffloadScaleupProposer,
-)
-PARTITIONERS = (
-    lambda: None,
-    lambda: GreedyPerfPartitioner(sort_by=SortBy.PERF, balance_modules=True),
-    lambda: MemoryBalancedPartitioner(max_search_count=4, tolerance=0.1),
-)
+# Factories, by argument of a planner, of the values that random scripts have.
+COMPONENTS: dict[str, tuple[Callable[[], Any], ...]] = {
+    "proposer": (
+        lambda: None,
+        GreedyProposer,
+        lambda: GreedyProposer(use_depth=False, threshold=3),
+        lambda: [DynamicProgrammingProposer(20), UniformProposer()],
+        EmbeddingOffloadScaleupProposer,
+    ),
+    "partitioner": (
+        lambda: None,
+        lambda: GreedyPerfPartitioner(sort_by=SortBy.PERF, balance_modules=True),
+        lambda: MemoryBalancedPartitioner(max_search_count=4, tolerance=0.1),
+    ),
+    "storage_reservation": (
+        lambda: FixedPercentageStorageReservation(percentage=0.1),
+        lambda: FixedAbsoluteStorageReservation(1000),
+        lambda: HeuristicalStorageReservation(percentage=0.05),
+        lambda: InferenceStorageReservation(percentage=0.0),
+    ),
+    "batch_size": (lambda: None, lambda: 16),
+}
 
 
 @dataclass
@@ -75,8 +80,8 @@ class Script:
 
     module: nn.Module
     topology: Topology
-    constraints: dict[str, ParameterConstraints]
-    arguments: dict[str, Any] = field(default_factory=dict)
+    constraints: dict[str, ParameterConstraints] = field(default_factory=dict)
+    arguments: dict[str, Callable[[], Any]] = field(default_factory=dict)
 
     def planner(self, kind: type[EmbeddingShardingPlanner] = EmbeddingShardingPlanner) -> Any:
         """Return a new planner with the script's arguments."""
@@ -113,28 +118,23 @@ def random_script(random: Random, most_tables: int = 6) -> Script:
     constraints = {name: _constraints(random) for name in names if random.random() < 0.7}
     while names:
         some = [names.pop() for _ in range(min(len(names), random.randint(1, 3)))]
+        sizes = {name: shapes[name] for name in some}
         parent = random.choice([model, model.inner])
-        held = {name: shapes[name] for name in some}
-        made = sequences(held) if random.random() < 0.33 else _bags(random, held)
+        made = sequences(sizes) if random.random() < 0.33 else _bags(random, sizes)
         parent.add_module(random.choice("abcxyz") + str(len(names)), made)
-    arguments = {
-        "proposer": random.choice(PROPOSERS),
-        "partitioner": random.choice(PARTITIONERS),
-        "storage_reservation": random.choice(RESERVATIONS),
-        "batch_size": random.choice([lambda: None, lambda: 16]),
-    }
+    arguments = {name: random.choice(makers) for name, makers in COMPONENTS.items()}
     if random.random() < 0.2:
         arguments["performance_model"] = lambda: NoopStorageModel(topology)
     return Script(model, topology, constraints, arguments)
 
 
 def _constraints(random: Random) -> ParameterConstraints:
-    held = random_constraints(random)
-    if held.cache_params:
-        held.cache_params.algorithm = CacheAlgorithm.LRU
+    drawn = random_constraints(random)
+    if drawn.cache_params:
+        drawn.cache_params.algorithm = CacheAlgorithm.LRU
     return replace(
-        held,
-        sharding_types=held.sharding_types and [*held.sharding_types, "table_wise"],
+        drawn,
+        sharding_types=drawn.sharding_types and [*drawn.sharding_types, "table_wise"],
         num_poolings=random.choice([None, [2.0]]),
         batch_sizes=random.choice([None, [64]]),
         is_weighted=random.random() < 0.3,
@@ -145,87 +145,22 @@ def _constraints(random: Random) -> ParameterConstraints:
 
 
 def _bags(random: Random, shapes: dict[str, tuple[int, int]]) -> EmbeddingBagCollection:
-    bags = EmbeddingBagCollection(
-        device=META,
-        is_weighted=random.random() < 0.3,
-        tables=[
-            EmbeddingBagConfig(
-                name=name,
-                num_embeddings=rows,
-                embedding_dim=dim,
-                feature_names=["shared", f"{name}_own"],
-                data_type=random.choice([DataType.FP32, DataType.FP16]),
-                pooling=random.choice([PoolingType.SUM, PoolingType.MEAN]),
-            )
-            for name, (rows, dim) in shapes.items()
-        ],
-    )
+    configs = [
+        EmbeddingBagConfig(
+            name=name,
+            num_embeddings=rows,
+            embedding_dim=dim,
+            feature_names=["shared", f"{name}_own"],
+            data_type=random.choice([DataType.FP32, DataType.FP16]),
+            pooling=random.choice([PoolingType.SUM, PoolingType.MEAN]),
+        )
+        for name, (rows, dim) in shapes.items()
+    ]
+    bags = EmbeddingBagCollection(configs, random.random() < 0.3, META)
     if random.random() < 0.3:
         for parameter in bags.parameters():
             parameter._optimizer_classes = [random.choice([torch.optim.Adam, torch.optim.Rprop])]
     return bags
-
-
-@dataclass(frozen=True)
-class Decided:
-    """The result of a planner: the plan of each table in order, or the error."""
-
-    fingerprint: str
-    placed: tuple[Any, ...]
-    error: str
-
-
-def plan_live(script: Script, planner: Any = None) -> Decided:
-    """Plan as the training script would, without a capture."""
-    planner = planner or script.planner()
-    try:
-        planner.plan(script.module, script.sharders())
-    except PlannerError as error:
-        return Decided("", (), str(error).strip().partition("\n")[0].strip(" ."))
-    except Exception as error:  # torchrec's planner has more errors than its own
-        return Decided("", (), type(error).__name__)
-    return decided(Plan(tuple(planner._best_plan)))
-
-
-def plan_again(problem: EmbeddingProblem, variant: str = "as-captured") -> Decided:
-    """Plan a captured problem with a variant."""
-    prepared = FAMILY.find(variant).prepared(problem)
-    try:
-        plan = prepared.run()
-    except InfeasibleDecision as error:
-        return Decided("", (), str(error).rpartition(" (")[0])
-    except Exception as error:
-        return Decided("", (), type(error).__name__)
-    FAMILY.work.validate(problem, plan)
-    return decided(plan)
-
-
-def decided(plan: Plan) -> Decided:
-    """Return a plan, with tables in order and without names."""
-    placed = tuple(
-        (
-            option.sharding_type,
-            option.compute_kernel,
-            tuple((*shard.size, *shard.offset, shard.rank) for shard in option.shards),
-        )
-        for option in plan.options
-    )
-    return Decided(fingerprint(plan), placed, "")
-
-
-def captured(script: Script, path: Path, hash_names: bool = False, planner: Any = None) -> Decided:
-    """Capture a script's planning, and return its result."""
-    with capture("embedding", path, hash_names=hash_names):
-        return plan_live(script, planner)
-
-
-def built(path: Path, topology: str | None = None, gpus: int | None = None) -> EmbeddingProblem:
-    """Build the problem of a captured file."""
-    workload = WorkloadSpec(str(path))
-    problem: EmbeddingProblem = FAMILY.work.build(
-        workload, placed_on(FAMILY, workload, topology, gpus)
-    )
-    return problem
 
 
 def bags(prefix: str = "table", tables: int = 8, rows: int = 50_000) -> EmbeddingBagCollection:
@@ -233,13 +168,76 @@ def bags(prefix: str = "table", tables: int = 8, rows: int = 50_000) -> Embeddin
     return collection({f"{prefix}_{n}": (rows * (1 + n % 3), 64) for n in range(tables)})
 
 
-def script(module: nn.Module | None = None, hbm: int = 2**30, **arguments: object) -> Script:
+def script(
+    module: nn.Module | None = None, hbm: int = 2**30, **arguments: Callable[[], Any]
+) -> Script:
+    """Return a script for two hosts of two ranks, which plans a collection by default."""
     topology = Topology(4, "cuda", hbm_cap=hbm, local_world_size=2, created_by_factory=True)
     arguments.setdefault("storage_reservation", lambda: FixedPercentageStorageReservation(0.1))
-    return Script(module or bags(), topology, {}, arguments)
+    return Script(module or bags(), topology, arguments=arguments)
 
 
-def live_decision(path: Path) -> str:
-    problem = built(path)
-    assert problem.live is not None
-    return problem.live.decision
+@dataclass(frozen=True)
+class Decided:
+    """The result of a planner: the plan of each table in order, or the error."""
+
+    fingerprint: str = ""
+    placed: tuple[Any, ...] = ()
+    error: str = ""
+
+
+def decided(plan: Callable[[], Plan]) -> Decided:
+    """Return what a planner decides; of a planner's error, the first line."""
+    try:
+        made = plan()
+    except (PlannerError, InfeasibleDecision) as error:
+        reason = str(error).strip().partition("\n")[0].partition(" (0 of")[0]
+        return Decided(error=reason.strip(" ."))
+    except Exception as error:  # torchrec's planner has more errors than its own
+        return Decided(error=type(error).__name__)
+    placed = tuple(
+        (
+            option.sharding_type,
+            option.compute_kernel,
+            tuple((*shard.size, *shard.offset, shard.rank) for shard in option.shards),
+        )
+        for option in made.options
+    )
+    return Decided(fingerprint(made), placed)
+
+
+def plan_live(script: Script, planner: Any = None) -> Decided:
+    """Plan as the training script does."""
+    planner = planner or script.planner()
+
+    def plan() -> Plan:
+        planner.plan(script.module, script.sharders())
+        return Plan(tuple(planner._best_plan))
+
+    return decided(plan)
+
+
+def plan_again(problem: EmbeddingProblem, variant: str = "as-captured") -> Decided:
+    """Plan a captured problem with a variant, whose plan must be valid."""
+    run = FAMILY.find(variant).prepared(problem).run
+
+    def plan() -> Plan:
+        plan = run()
+        FAMILY.work.validate(problem, plan)
+        return plan
+
+    return decided(plan)
+
+
+def captured(script: Script, path: Path, planner: Any = None, **options: Any) -> Decided:
+    """Capture a script's planning, and return its result."""
+    with capture("embedding", path, **options):
+        return plan_live(script, planner)
+
+
+def built(path: Path, topology: str | None = None, gpus: int | None = None) -> EmbeddingProblem:
+    """Build the problem of a captured file."""
+    workload = WorkloadSpec(str(path))
+    machines = placed_on(FAMILY, workload, topology, gpus)
+    problem: EmbeddingProblem = FAMILY.work.build(workload, machines)
+    return problem

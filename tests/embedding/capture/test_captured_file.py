@@ -1,14 +1,22 @@
-"""Damaged captured files are read, or refused in one sentence."""
+"""Captured files are read, or refused in one sentence; they contain no weights and no secrets."""
 
 import copy
+import gzip
 import json
+import tempfile
 from pathlib import Path
 from random import Random
 
 import pytest
-from captured_models import built, captured, random_script
+import torch
+from captured_models import bags, built, captured, random_script, script
 from hostile import change, changes, read_or_refused
 from hypothesis import HealthCheck, given, settings
+from random_models import collection
+from torch import nn
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.proposers import GreedyProposer
+from torchrec.distributed.planner.types import ParameterConstraints
 
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
@@ -17,8 +25,6 @@ from planners.embedding import FAMILY
 
 def document() -> dict:
     """Return the captured document of a random script with a few tables."""
-    import tempfile
-
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "problem.json")
         captured(random_script(Random(0), most_tables=3), path)
@@ -28,26 +34,28 @@ def document() -> dict:
 DOCUMENT = document()
 
 
-def ends_well(path: Path) -> None:
+def ends_well(path: Path, text: str) -> None:
     """Read a file as commands do; it must contain a problem or be refused in one sentence."""
+    path.write_text(text)
     workload = WorkloadSpec(str(path))
     for ask in (FAMILY.label, FAMILY.brings, lambda _: built(path)):
         read_or_refused(lambda ask=ask: ask(workload), path.name)
 
 
-def written(path: Path, held: object) -> Path:
-    path.write_text(json.dumps(held))
-    return path
-
-
 @settings(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(wanted=changes({key: held for key, held in DOCUMENT.items() if key != "shardbench"}))
+@given(wanted=changes({key: value for key, value in DOCUMENT.items() if key != "shardbench"}))
 def test_a_changed_file_is_read_or_refused(path, wanted):
-    held = copy.deepcopy(DOCUMENT)
-    change(held, wanted)
-    ends_well(written(path, held))
+    changed = copy.deepcopy(DOCUMENT)
+    change(changed, wanted)
+    ends_well(path, json.dumps(changed))
+
+
+def test_deep_nesting_and_other_families_are_refused(path):
+    ends_well(path, '{"shardbench": ' + "[" * 50_000 + "]" * 50_000 + "}")
+    header = {"shardbench": {"version": 1, "family": "dtensor"}}
+    ends_well(path, json.dumps({**DOCUMENT, **header}))
 
 
 @pytest.mark.parametrize(
@@ -66,24 +74,71 @@ def test_a_changed_file_is_read_or_refused(path, wanted):
         (("planner", "kind"), "Planner", "a Planner must have mode"),
         (("options", 0, "table"), 99, "tables that are there"),
         (("options", 0, "shards"), [[1, 1, 1, 10**9]], "estimates that are there"),
+        (("options", 0, "shards"), [[2, 9, 4, 0]], "in 2 shards, the first with 9 rows and 4 col"),
+        (("options", 0, "compute_kernel"), "fused_of_tomorrow", "option 'fused_of_tomorrow'"),
         (("batch_size",), 0, "Expected `int` >= 1 - at `$.batch_size`"),
         (("found",), {}, "must have a fingerprint and proposals, or an error"),
     ],
 )
 def test_what_cannot_be_so_is_named(path, way, value, said):
-    held = copy.deepcopy(DOCUMENT)
-    *outer, last = way
-    holder = held
-    for key in outer:
-        holder = holder[key]
-    holder[last] = value
-    path = written(path, held)
+    changed = copy.deepcopy(DOCUMENT)
+    change(changed, [(way, "put", value)])
+    path.write_text(json.dumps(changed))
     with pytest.raises(UsageError) as error:
         built(path)
     assert said in str(error.value)
 
 
-def test_deep_nesting_and_other_families_are_refused(path):
-    path.write_text('{"shardbench": ' + "[" * 50_000 + "]" * 50_000 + "}")
-    ends_well(path)
-    ends_well(written(path, {**DOCUMENT, "shardbench": {"version": 1, "family": "dtensor"}}))
+def test_a_captured_workload_takes_no_parameters(path):
+    path.write_text(json.dumps(DOCUMENT))
+    for ask in (FAMILY.label, FAMILY.brings):
+        with pytest.raises(UsageError, match="takes no parameters"):
+            ask(WorkloadSpec(str(path), {"tables": "3"}))
+
+
+@pytest.mark.parametrize("name", ["problem.json", "problem.json.gz"])
+def test_hashed_names_are_nowhere_in_the_file(tmp_path, name):
+    model = nn.Module()
+    model.marker_outer = nn.ModuleDict({"marker_inner": bags("marker_table")})
+    live = script(model)
+    live.constraints = {
+        "marker_table_1": ParameterConstraints(
+            feature_names=["marker_feature"], device_group="marker_group"
+        ),
+        "marker_table_2": ParameterConstraints(["marker_type", "table_wise"]),
+        "marker_unknown": ParameterConstraints(),
+    }
+
+    class MarkerProposer(GreedyProposer):
+        pass
+
+    class MarkerPlanner(EmbeddingShardingPlanner):
+        def plan(self, *args, **kwargs):
+            return super().plan(*args, **kwargs)
+
+    live.arguments["proposer"] = lambda: [MarkerProposer(), GreedyProposer()]
+    captured(live, tmp_path / name, live.planner(MarkerPlanner), hash_names=True)
+    written = (tmp_path / name).read_bytes()
+    text = gzip.decompress(written) if name.endswith(".gz") else written
+    assert b"marker" not in (written + text).lower()
+    captured(live, tmp_path / "open.json")
+    assert b"marker_table_1" in (tmp_path / "open.json").read_bytes()
+
+
+def test_an_errors_text_is_not_in_a_file_with_hashed_names(path):
+    live = script(bags("marker"))
+    live.constraints = {"marker_1": ParameterConstraints(["grid_shard"], ["dense"])}
+    assert captured(live, path, hash_names=True).error == "RuntimeError"
+    assert b"marker" not in path.read_bytes()
+    problem = built(path)
+    assert problem.live.decision == "none, RuntimeError"
+    with pytest.raises(RuntimeError, match="No available sharding type"):
+        FAMILY.find("as-captured").prepared(problem).run()
+
+
+def test_no_weights_are_in_a_file(path):
+    model = collection({"t": (20, 4)}, device=torch.device("cpu"))
+    with torch.no_grad():
+        model.embedding_bags["t"].weight.fill_(0.123456)
+    captured(script(model), path)
+    assert "0.1234" not in path.read_text()

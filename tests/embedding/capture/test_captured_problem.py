@@ -1,4 +1,4 @@
-"""A captured planning problem gives the same plan as the live planner."""
+"""A captured planning problem gives the same plan as the live planner, and moves to machines."""
 
 import logging
 from dataclasses import replace
@@ -7,22 +7,20 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from captured_models import (
-    bags,
-    built,
-    captured,
-    live_decision,
-    plan_again,
-    plan_live,
-    random_script,
-    script,
-)
+from captured_models import bags, built, captured, plan_again, plan_live, random_script, script
 from hypothesis import HealthCheck, given, settings, strategies as st
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
-from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer
-from torchrec.distributed.planner.shard_estimators import EmbeddingOffloadStats
-from torchrec.distributed.planner.storage_reservations import HeuristicalStorageReservation
+from torchrec.distributed.planner.shard_estimators import (
+    EmbeddingOffloadStats,
+    EmbeddingPerfEstimator,
+    EmbeddingStorageEstimator,
+)
+from torchrec.distributed.planner.storage_reservations import (
+    FixedAbsoluteStorageReservation,
+    FixedPercentageStorageReservation,
+    HeuristicalStorageReservation,
+)
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
 from torchrec.distributed.types import (
     BoundsCheckMode,
@@ -33,10 +31,12 @@ from torchrec.distributed.types import (
 )
 from torchrec.modules.embedding_configs import DataType
 
-from harness.model.errors import NotApplicable
+from harness.model.errors import NotApplicable, UsageError
 from planners.embedding import FAMILY
+from planners.embedding.decision import validate
 from planners.embedding.planning import PLANNING
 from planners.embedding.quality import quality
+from planners.embedding.remedies.remedies import remedies
 
 pytestmark = pytest.mark.filterwarnings("ignore:HeuristicalStorageReservation is known")
 
@@ -45,26 +45,23 @@ class OwnProposer(GreedyProposer):
     """A user's own proposer."""
 
 
-SLOW = settings(
+class OwnReservation(FixedPercentageStorageReservation):
+    """A user's own reservation."""
+
+
+@settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-@SLOW
 @given(seed=st.integers(0, 2**32), hash_names=st.booleans())
-def test_it_is_planned_again_as_it_was(tmp_path, seed, hash_names):
-    random = Random(seed)
-    live = random_script(random)
-    path = tmp_path / "problem.json.gz"
-    was = captured(live, path, hash_names)
-    now = plan_again(built(path))
-    for same in (now, plan_again(built(path), "captured-compiled")):
-        assert same.placed == was.placed
-        assert same.error == was.error
-    if was.fingerprint:
-        assert live_decision(path) == now.fingerprint
-    if not hash_names:
-        assert now.fingerprint == was.fingerprint
+def test_it_is_planned_again_as_it_was(path, seed, hash_names):
+    was = captured(random_script(Random(seed)), path, hash_names=hash_names)
+    problem = built(path)
+    for variant in ("as-captured", "captured-compiled"):
+        now = plan_again(problem, variant)
+        assert (now.placed, now.error) == (was.placed, was.error)
+        if was.fingerprint:
+            assert problem.live.decision == now.fingerprint
+            assert hash_names or now.fingerprint == was.fingerprint
 
 
 def test_a_plan_is_compared_with_the_planner_of_the_job_if_it_can_plan_again(path):
@@ -75,31 +72,25 @@ def test_a_plan_is_compared_with_the_planner_of_the_job_if_it_can_plan_again(pat
     assert PLANNING.baseline(built(path)) == ("TorchRec", "default-compiled")
 
 
-def test_capturing_changes_nothing(path):
-    before = EmbeddingShardingPlanner.plan, EmbeddingEnumerator.enumerate
-    was = captured(script(), path)
-    assert plan_live(script()) == was
-    assert (EmbeddingShardingPlanner.plan, EmbeddingEnumerator.enumerate) == before
-
-
 def test_where_there_is_no_plan_there_is_none_again_for_the_same_reason(path):
     reserving = lambda: HeuristicalStorageReservation(0.1, 6.0, 10**6)  # noqa: E731
     was = captured(script(hbm=1000, storage_reservation=reserving), path)
     assert "negative available hbm storage" in was.error
     assert plan_again(built(path)).error == was.error
-    live = script(hbm=1000)
+    live = script()
     live.topology = Topology(2, "cuda", hbm_cap=1000, ddr_cap=1000, created_by_factory=True)
     was = captured(live, path)
     assert "insufficient storage" in was.error
+    problem = built(path)
+    assert problem.live.decision == "none, PlannerError"
     for variant in ("as-captured", "upstream", "compiled"):
-        assert plan_again(built(path), variant).error == was.error
-    assert live_decision(path) == "none, PlannerError"
+        assert plan_again(problem, variant).error == was.error
 
 
 def test_constraints_of_every_kind_are_made_again(path):
     live = script()
     stats = EmbeddingOffloadStats(0.25, 9, torch.tensor([5.0, 3.0, 2.0]), 7)
-    held = ParameterConstraints(
+    constraints = ParameterConstraints(
         sharding_types=["table_wise"],
         compute_kernels=["fused", "fused_uvm_caching"],
         pooling_factors=[np.float64(2.5)],
@@ -117,15 +108,15 @@ def test_constraints_of_every_kind_are_made_again(path):
         key_value_params=KeyValueParams(l2_cache_size=3, max_l1_cache_size=None),
         device_group="cuda",
     )
-    live.constraints = {"table_1": held}
+    live.constraints = {"table_1": constraints}
     was = captured(live, path)
     problem = built(path)
     made = problem.constraints["table_1"]
-    made_stats = made.cache_params.stats
-    assert (made_stats.cacheability, made_stats.expected_lookups, made_stats.height) == (0.25, 9, 7)
-    assert torch.equal(made_stats.hist, stats.hist)
+    again = made.cache_params.stats
+    assert (again.cacheability, again.expected_lookups, again.height) == (0.25, 9, 7)
+    assert torch.equal(again.hist, stats.hist)
     made.cache_params.stats = stats
-    assert made == held
+    assert made == constraints
     assert plan_again(problem) == was
 
 
@@ -147,12 +138,36 @@ def test_the_order_of_options_is_the_live_planners(path, monkeypatch):
     assert plan_again(built(path)) == was
 
 
+class DearerRows(EmbeddingPerfEstimator):
+    """An estimator that multiplies the compute time of row-wise options by ten."""
+
+    def estimate(self, sharding_options, sharder_data_map):
+        super().estimate(sharding_options, sharder_data_map)
+        for option in sharding_options:
+            if option.sharding_type == "row_wise":
+                for shard in option.shards:
+                    shard.perf.fwd_compute *= 10
+
+
+def test_a_users_own_estimates_are_those_of_the_file(path):
+    live = script()
+    live.arguments["enumerator"] = lambda: EmbeddingEnumerator(
+        live.topology,
+        512,
+        estimator=[DearerRows(live.topology), EmbeddingStorageEstimator(live.topology)],
+    )
+    was = captured(live, path)
+    problem = built(path)
+    assert plan_again(problem) == was
+    assert plan_again(problem, "compiled") == plan_again(problem, "upstream")
+    with pytest.raises(UsageError, match="estimates are not those of the installed torchrec"):
+        built(path, "dgx_h100", 16)
+
+
 def test_other_machines_may_be_asked_for(path):
-    live = script(bags(rows=500_000))
-    captured(live, path)
+    captured(script(bags(rows=500_000)), path)
     moved = built(path, "dgx_h100", 16)
     assert moved.topology.world_size == 16
-    assert moved.live is None
     hbm = moved.topology.devices[0].storage.hbm
     assert set(moved.usable_hbm) == {int(0.9 * hbm)}
     assert quality(moved, FAMILY.find("upstream").prepared(moved).run())["max_rank_ms"] > 0
@@ -160,15 +175,45 @@ def test_other_machines_may_be_asked_for(path):
         plan_again(moved)
 
 
-def test_planning_a_captured_problem_leaves_no_filter_on_the_root_logger(tmp_path, caplog):
+def test_planning_a_captured_problem_leaves_no_filter_on_the_root_logger(path, caplog):
     """TorchRec's message on replicated tables is dropped while planning, and only then."""
-    path = tmp_path / "problem.json.gz"
-    names = [f"table_{number}" for number in range(8)]
     replicated = ParameterConstraints(sharding_types=["data_parallel"])
-    captured(replace(script(), constraints=dict.fromkeys(names, replicated)), path)
+    constraints = {f"table_{number}": replicated for number in range(8)}
+    captured(replace(script(), constraints=constraints), path)
     assert "Sharding spec not found" in caplog.text
     caplog.clear()
     filters = [*logging.getLogger().filters]
     plan_again(built(path))
     assert logging.getLogger().filters == filters
     assert "Sharding spec not found" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("reservation", "helps"),
+    [
+        (lambda: FixedPercentageStorageReservation(0.99), {"HBM reserved", "HBM per GPU"}),
+        (
+            lambda: FixedAbsoluteStorageReservation(2**30 - 2**20),
+            {"HBM reserved", "HBM per GPU"},
+        ),
+        (
+            lambda: HeuristicalStorageReservation(0.5, dense_tensor_estimate=2**30),
+            {"HBM reserved", "HBM per GPU"},
+        ),
+        # It is known for the captured machines alone.
+        (lambda: OwnReservation(0.99), {"HBM reserved"}),
+    ],
+)
+def test_a_captured_problem_has_the_remedies_of_its_job(path, reservation, helps):
+    fused = ParameterConstraints(compute_kernels=["fused"])
+    live = script(bags(tables=4), storage_reservation=reservation)
+    live.constraints = {f"table_{number}": fused for number in range(4)}
+    assert captured(live, path).error
+    outcome = remedies(built(path), 10.0)
+    for remedy in outcome.remedies:
+        validate(remedy.problem, remedy.decision)
+        assert remedy.gap < 0.02
+    names = {remedy.name for remedy in outcome.remedies}
+    assert names & {"HBM reserved", "HBM per GPU"} == helps
+    obstacle = "its storage reservation OwnReservation is neither torchrec's nor shardbench's"
+    assert (obstacle in "\n".join(outcome.findings)) == ("HBM per GPU" not in helps)

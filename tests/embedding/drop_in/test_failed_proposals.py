@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from small_problems import option
 
-from planners.embedding.drop_in import turns
-from planners.embedding.drop_in.turns import NothingFound, least_memory
+from planners.embedding.drop_in import compiled_search
+from planners.embedding.drop_in.compiled_search import failed_proposals, least_memory
 from planners.embedding.search.outcome import NotFound
 from planners.embedding.search.space import search_space
 
@@ -23,12 +23,11 @@ def space():
 
 @pytest.mark.parametrize("most", [0, 100])
 def test_the_memory_of_each_option_is_that_of_its_shards(monkeypatch, most):
-    monkeypatch.setattr(turns, "MOST_SHARDS", most)
-    turn = NothingFound.of(space(), NotFound(np.array([0, 2]), np.array([1, 3]), 2))
-    hbm = [[sum(shard.storage.hbm for shard in o.shards) for o in row] for row in turn.proposals]
+    monkeypatch.setattr(compiled_search, "MOST_SHARDS", most)
+    proposals = failed_proposals(space(), NotFound(np.array([0, 2]), np.array([1, 3]), 2))
+    hbm = [[sum(shard.storage.hbm for shard in o.shards) for o in row] for row in proposals]
     assert hbm == [[12, 7], [5, 7]]
-    assert turn.summed == (most == 0)
-    assert len(turn.proposals[0][0].shards) == (1 if turn.summed else 2)
+    assert len(proposals[0][0].shards) == (2 if most else 1)
 
 
 def test_the_least_memory_goes_by_hbm_and_then_by_host_memory():

@@ -37,7 +37,7 @@ from planners.embedding.best_plan.torchrec_rules import _is_accepted
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.search.outcome import NotFound
-from planners.embedding.variants.rungs import WhollyCopiedOption, WhollyCopiedOptionEnumerator
+from planners.embedding.variants.rungs import OptionsEnumerator, WhollyCopiedOption
 
 
 class _Loader(PlanLoader):
@@ -93,7 +93,9 @@ def test_an_enumerator_of_the_users_own_keeps_its_options():
 
 def test_options_of_the_users_own_class_stay_what_they_are():
     def enumerator():
-        return WhollyCopiedOptionEnumerator(built.topology, 512, built.constraints)
+        made = OptionsEnumerator(built.topology, 512, built.constraints)
+        made.option = WhollyCopiedOption
+        return made
 
     built = problem("synthetic[tables=3,seed=2]")
     planner = assert_same(built, enumerator=enumerator)

@@ -1,33 +1,27 @@
 """Calibration recovers the coefficients of a made-up device; plans measured by real kernels."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
+import built_problem
 import numpy as np
 import pytest
 import torch
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import Shard, ShardingOption
 
-from harness.contract import BenchOptions, FittedMachine, NotApplicable, UsageError, WorkloadSpec
-from harness.contract.registry import load_registry
-from harness.topologies.lookup import find_topology, read_topologies
+from harness.contract import BenchOptions, NotApplicable, UsageError, WorkloadSpec
+from harness.topologies.lookup import read_topologies
+from planners.embedding import FAMILY
 from planners.embedding.coefficients import (
     BACKWARD,
     DEVICE_BW,
     read_coefficients,
     write_coefficients,
 )
-from planners.embedding.decision import fingerprint, validate
-from planners.embedding.estimates.calibration import (
-    LAUNCH,
-    PASSES,
-    START,
-    TERMS,
-    Calibration,
-    torchrec_bytes,
-)
+from planners.embedding.decision import Plan, fingerprint, validate
+from planners.embedding.estimates.calibration import LAUNCH, PASSES, START, TERMS, Calibration
 from planners.embedding.estimates.coefficient_fit import (
     FITTED_PURPOSES,
     HELD_OUT,
@@ -36,24 +30,17 @@ from planners.embedding.estimates.coefficient_fit import (
     Times,
     design,
     fit_machine,
+    torchrec_bytes,
 )
 from planners.embedding.estimates.device import Device
 from planners.embedding.estimates.estimator import calibrated_estimators
 from planners.embedding.estimates.kernels import RankKernels
-from planners.embedding.estimates.shard_work import (
-    Reuse,
-    ShardWork,
-    UniformLookups,
-    Zipf,
-    distribution_named,
-    shards_by_rank,
-)
+from planners.embedding.estimates.shard_work import LookupDistribution, ShardWork, shards_by_rank
 from planners.embedding.estimates.workbench import EmbeddingWorkbench, different_plans, with_kernels
 from planners.embedding.memory.candidates import memory_candidates
 from planners.embedding.problem import EmbeddingProblem
 
-FAMILY = load_registry().find("embedding")
-WORKLOAD = WorkloadSpec("synthetic", {"tables": "6", "seed": "3", "memory": "roomy"})
+UNIFORM = LookupDistribution()
 
 # Milliseconds per unit of each term, in the order of the form, then of a kernel and of a pass.
 TRUE = {
@@ -91,19 +78,10 @@ def times_of(points: list[DesignPoint], noise: float = 0.0) -> Times:
     }
 
 
-@pytest.fixture(scope="module")
-def problem() -> EmbeddingProblem:
-    return FAMILY.work.build(WORKLOAD, find_topology("dgx_a100_80gb", 4))
-
-
-def errors_of(found: FittedMachine) -> dict[str, float]:
-    return {error.purpose: error.error for error in found.errors}
-
-
 def test_calibrating_finds_the_coefficients_of_a_made_up_device():
     points = design("fused")
-    found = fit_machine(points, times_of(points, noise=0.02), UniformLookups())
-    calibration = Calibration(read_coefficients(found.columns["coefficients"]))
+    machine = fit_machine(points, times_of(points, noise=0.02), UNIFORM)
+    calibration = Calibration(read_coefficients(machine.columns["coefficients"]))
     for size, true in zip(calibration.caches, DEVICE.caches, strict=True):
         assert 0.5 <= size / true <= 2  # of a grid of sizes
     for point in points:
@@ -112,25 +90,25 @@ def test_calibrating_finds_the_coefficients_of_a_made_up_device():
             assert ratio == pytest.approx(1, abs=0.12)
     inside = [
         figure.low <= DEVICE.values[figure.name] <= figure.high
-        for figure in found.figures
+        for figure in machine.figures
         if figure.name.startswith("fused.cached")
     ]
     assert len(inside) == 34
     assert sum(inside) >= 27  # of intervals at 95 %, some of which share what they explain
-    assert errors_of(found)[HELD_OUT] < 0.04
+    assert {error.purpose: error.error for error in machine.errors}[HELD_OUT] < 0.04
 
 
 def test_without_noise_the_fit_is_right_on_other_sizes():
     points = design("fused", seed=1)
-    errors = errors_of(fit_machine(points, times_of(points), UniformLookups()))
-    assert set(errors) == set(PURPOSES)
-    assert max(errors.values()) < 0.005
+    errors = fit_machine(points, times_of(points), UNIFORM).errors
+    assert {error.purpose for error in errors} == set(PURPOSES)
+    assert max(error.error for error in errors) < 0.005
 
 
 def test_too_small_a_design_is_refused():
     points = design("fused", share=0.1)[:5]
     with pytest.raises(UsageError, match="a fit needs 12"):
-        fit_machine(points, times_of(points), UniformLookups())
+        fit_machine(points, times_of(points), UNIFORM)
 
 
 def test_coefficients_are_written_and_read_again_in_a_topology_file():
@@ -138,7 +116,7 @@ def test_coefficients_are_written_and_read_again_in_a_topology_file():
     base = "name,gpus_per_host,hbm_bytes,intra_host_bw,hbm_bw,hbm_to_ddr_bw,coefficients\n"
     row = f"mine,4,85899345920,300000000,2000000000,16000000,{text}\n"
     topology = read_topologies(base + row, "machine.csv")["mine"].sized(4)
-    problem = FAMILY.work.build(WORKLOAD, topology)
+    problem = FAMILY.work.build(WorkloadSpec("synthetic", {"tables": "2"}), topology)
     assert problem.coefficients == pytest.approx(DEVICE.values, rel=1e-5)
     assert problem.topology.hbm_mem_bw == pytest.approx(9e6)
     assert problem.topology.bwd_compute_multiplier == pytest.approx(1.6)
@@ -149,12 +127,17 @@ def test_coefficients_are_written_and_read_again_in_a_topology_file():
     [
         *((read_coefficients, text, "coefficient") for text in ("a=1;b", "a=-1", "a=1e999")),
         (read_coefficients, "device_bw=0", "device_bw"),
-        *((distribution_named, text, "--indices") for text in ("zipf:9", "zipf:x", "normal", "")),
+        *((LookupDistribution.named, text, "--ind") for text in ("zipf:9", "zipf:x", "normal", "")),
     ],
 )
 def test_wrong_texts_are_one_sentence(read, text: str, named: str):
     with pytest.raises(UsageError, match=named):
         read(text)
+
+
+@pytest.fixture(scope="module")
+def problem() -> EmbeddingProblem:
+    return built_problem.problem("synthetic[tables=6,seed=3,memory=roomy]", gpus=4)
 
 
 def shards_in(plan: Sequence[ShardingOption], topology) -> list[tuple[ShardWork, Shard]]:
@@ -180,9 +163,9 @@ def test_sequences_keep_torchrecs_own_times_and_their_memory_is_not_measured(tmp
     """A calibration is of pooled lookups, so sequences are estimated as torchrec does."""
     file = tmp_path / "t.csv"
     file.write_text("rows,dim,pooling_factor,lookup\n9000,64,20,sequence\n8000,64,9,pooled\n")
-    problem = FAMILY.work.build(WorkloadSpec(str(file)), find_topology("dgx_a100_80gb", 4))
+    problem = built_problem.problem(str(file), gpus=4)
     with pytest.raises(NotApplicable, match="table_0 is sequence"):
-        memory_candidates(problem, [], "cpu", 0)
+        list(memory_candidates(problem, [], "cpu", 0))
     estimators = calibrated_estimators(DEVICE, problem.topology, problem.constraints)
     own, calibrated = (
         problem.enumerator(EmbeddingEnumerator, made).enumerate(problem.module, problem.sharders)
@@ -204,11 +187,10 @@ def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(
     fused = with_kernels(
         replace(problem, coefficients=DEVICE.values, search_seconds=1.0), ["fused"]
     )
-    plan = FAMILY.find("calibrated").prepared(fused).run()
+    plan, other = (FAMILY.find(name).prepared(fused).run() for name in ("calibrated", "certified"))
     validate(fused, plan)
-    other = FAMILY.find("certified").prepared(fused).run()
 
-    def by_machine(made) -> float:
+    def by_machine(made: Plan) -> float:
         return max(
             sum(DEVICE.shard_ms(work, passed) for work, _ in rank for passed in PASSES)
             for rank in shards_by_rank(made.options, fused.topology)
@@ -219,9 +201,11 @@ def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(
     assert quality["max_rank_ms"] >= quality["bound_ms"]
 
 
-@pytest.mark.parametrize("distribution", [UniformLookups(), Zipf(1.05), Zipf(1.0), Reuse()])
+@pytest.mark.parametrize("name", ["uniform", "zipf", "zipf:1", "reuse"])
 @pytest.mark.parametrize(("rows", "count"), [(50, 4000), (20_000, 5000), (10**6, 20_000)])
-def test_draws_repeat_rows_as_the_distribution_says(distribution, rows: int, count: int):
+def test_draws_repeat_rows_as_the_distribution_says(name: str, rows: int, count: int):
+    distribution = LookupDistribution.named(name)
+    assert LookupDistribution.of_coefficients(distribution.coefficients) == distribution
     drawn = distribution.draw(rows, count, np.random.default_rng(0))
     assert drawn.min() >= 0
     assert drawn.max() < rows
@@ -229,18 +213,14 @@ def test_draws_repeat_rows_as_the_distribution_says(distribution, rows: int, cou
     assert len(times) == pytest.approx(distribution.distinct(rows, count), rel=0.05)
     assert distribution.share_of_hottest(rows, rows, count) == pytest.approx(1, abs=1e-6)
     assert distribution.share_of_hottest(rows, 0, count) == pytest.approx(0, abs=1e-6)
-    if isinstance(distribution, Zipf):
+    if name.startswith("zipf"):
         share = distribution.share_of_hottest(rows, 10, count)
         assert times[:10].sum() / count == pytest.approx(share, rel=0.1)
 
 
 @pytest.fixture(scope="module")
-def plans(problem: EmbeddingProblem):
+def plans(problem: EmbeddingProblem) -> list[tuple[str, Plan]]:
     return different_plans(problem, 8, 0)
-
-
-def kernels_on(device: Device, *shards: ShardWork) -> RankKernels:
-    return RankKernels(shards, device, UniformLookups(), 0)
 
 
 def test_plans_to_measure_are_different_valid_and_spread(problem: EmbeddingProblem, plans):
@@ -252,7 +232,9 @@ def test_plans_to_measure_are_different_valid_and_spread(problem: EmbeddingProbl
     assert "certified" in plans[0][0]
 
 
-def test_estimates_that_are_worked_out_here_are_torchrecs_own(problem: EmbeddingProblem, plans):
+def test_bytes_that_are_worked_out_here_give_torchrecs_own_estimate(
+    problem: EmbeddingProblem, plans
+):
     pairs = [pair for _, plan in plans for pair in shards_in(plan.options, problem.topology)]
     even = [
         (torchrec_bytes(work) / problem.topology.hbm_mem_bw, shard.perf.fwd_compute)
@@ -264,12 +246,22 @@ def test_estimates_that_are_worked_out_here_are_torchrecs_own(problem: Embedding
         assert ours == pytest.approx(theirs, rel=1e-6)
 
 
+def kernels_on(device: Device, *shards: ShardWork) -> RankKernels:
+    return RankKernels(shards, device, UNIFORM, 0)
+
+
+def tables_of(rank: RankKernels) -> list[torch.Tensor]:
+    """Return the weights of a rank's tables and their optimizer's state."""
+    kernels = [lookup.kernel for lookup in rank._lookups]
+    return [table for k in kernels for table in (k.weights_host, k.momentum1_host)]
+
+
 @pytest.mark.parametrize("is_weighted", [False, True])
 def test_each_pass_of_a_rank_can_be_repeated_and_learns(is_weighted: bool):
     kernels = kernels_on(
         Device("cpu"),
-        ShardWork("a", "fused", "table_wise", 100, 8, (3.0,), 32, is_weighted=is_weighted),
-        ShardWork("b", "fused", "row_wise", 50, 16, (0.5, 1.0), 32, share=0.25, row_parts=4),
+        ShardWork("fused", "table_wise", 100, 8, (3.0,), 32, is_weighted=is_weighted),
+        ShardWork("fused", "row_wise", 50, 16, (0.5, 1.0), 32, share=0.25, row_parts=4),
     )
     before = [table.clone() for table in tables_of(kernels)]
     for call in kernels.passes().values():
@@ -281,22 +273,18 @@ def test_each_pass_of_a_rank_can_be_repeated_and_learns(is_weighted: bool):
 
 @pytest.mark.parametrize(("kernel", "renewed"), [("fused_uvm_caching", True), ("fused", False)])
 def test_kernels_with_a_cache_look_up_other_rows_each_time(kernel: str, renewed: bool):
-    rank = kernels_on(Device("cpu"), ShardWork("a", kernel, "table_wise", 10**5, 8, (3.0,), 32))
-    before = [group.indices.clone() for group in rank._groups]
+    rank = kernels_on(Device("cpu"), ShardWork(kernel, "table_wise", 10**5, 8, (3.0,), 32))
+    (lookup,) = rank._lookups
+    before = lookup.indices.clone()
     rank.passes()["forward"].begin()
-    assert all(torch.equal(a, b.indices) for a, b in zip(before, rank._groups, strict=True)) == (
-        not renewed
-    )
+    assert torch.equal(before, lookup.indices) == (not renewed)
 
 
 def test_ranks_are_cut_to_the_memory_that_there_is_with_a_note(problem: EmbeddingProblem):
-    found = EmbeddingWorkbench(BenchOptions("cpu", "uniform", 0.05)).candidates(problem, 3)
-    assert any("rows at most" in note for note in found.notes)
-    assert any("keep to kernel 'fused'" in note for note in found.notes)
-    keys = {rank.work.key for decision in found.decisions for rank in decision.ranks}
-    assert len(keys) <= 3 * 4
-    passes: Mapping = found.decisions[0].ranks[0].work.passes()
-    passes["both"].run()
+    plans = EmbeddingWorkbench(BenchOptions("cpu", "uniform", 0.05)).candidates(problem, 3)
+    assert any("rows at most" in note for note in plans.notes)
+    assert any("keep to kernel 'fused'" in note for note in plans.notes)
+    plans.decisions[0].ranks[0].work.passes()["both"].run()
 
 
 def test_lookups_that_do_not_fit_into_memory_are_one_sentence(problem: EmbeddingProblem):
@@ -305,8 +293,9 @@ def test_lookups_that_do_not_fit_into_memory_are_one_sentence(problem: Embedding
 
 
 def test_ranks_share_the_memory_of_the_largest_one():
-    shards = [ShardWork(str(n), "fused", "table_wise", 30_000, 8, (1.0,), 8) for n in range(3)]
-    other = [replace(shards[0], rows=50_000), replace(shards[0], sharding_type="row_wise")]
+    shard = ShardWork("fused", "table_wise", 30_000, 8, (1.0,), 8)
+    shards = [shard] * 3
+    other = [replace(shard, rows=50_000), replace(shard, sharding_type="row_wise")]
     device = Device("cpu")
     device.make_room([shards, other])
     places = [
@@ -320,16 +309,10 @@ def test_ranks_share_the_memory_of_the_largest_one():
 
 def test_only_tables_of_the_device_itself_share_memory():
     device = Device("cpu")
-    device.make_room([[ShardWork("a", "fused", "table_wise", 30_000, 8, (1.0,), 8)]])
+    device.make_room([[ShardWork("fused", "table_wise", 30_000, 8, (1.0,), 8)]])
     with device:
         shared, again = torch.zeros(20_000), torch.zeros(20_000)
         managed = torch.empty(20_000)
         assert torch.zeros(20_000, out=managed) is managed
         assert torch.zeros(5000, 4).shape == (5000, 4)
     assert shared.untyped_storage().data_ptr() == again.untyped_storage().data_ptr()
-
-
-def tables_of(rank: RankKernels) -> list[torch.Tensor]:
-    """Return the weights of a rank's tables and their optimizer's state."""
-    kernels = [group.lookup for group in rank._groups]
-    return [table for k in kernels for table in (k.weights_host, k.momentum1_host)]

@@ -1,17 +1,24 @@
-"""The memory of one rank: counted on TorchRec's sharded module, and computed from its shards."""
+"""The memory of a rank: counted on TorchRec's sharded module, computed, and in an estimator."""
 
 import random
 from functools import cache
 from pathlib import Path
 
+import built_problem
 import pytest
 import torch.distributed as dist
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import to_sharding_plan
+from torchrec.distributed.planner.shard_estimators import (
+    EmbeddingPerfEstimator,
+    EmbeddingStorageEstimator,
+)
 from torchrec.distributed.planner.types import (
     KernelConfig,
     ParameterConstraints,
+    ShardEstimator,
     ShardingOption,
     Topology,
     TopologyFactory,
@@ -21,10 +28,9 @@ from torchrec.distributed.planner.types import (
 from harness.execution.child import run, start_job
 from harness.execution.server import start_server
 from harness.execution.worker import Failed, Result, Stage
-from planners.embedding.memory import rank_bytes
-from planners.embedding.memory.rank_bytes import measure_rank, terms_of
-from planners.embedding.memory.rank_model import RankJob, RankModel, inputs_of
-from planners.embedding.memory.shard_bytes import (
+from planners.embedding.memory import rank as rank_module
+from planners.embedding.memory.candidates import torchrec_terms
+from planners.embedding.memory.estimator import (
     GRADIENTS,
     INPUTS,
     OF_RANK,
@@ -32,20 +38,30 @@ from planners.embedding.memory.shard_bytes import (
     OPTIMIZERS,
     OUTPUTS,
     PEAK,
-    WEIGHTS,
+    StepStorageEstimator,
     Terms,
     derived_terms,
 )
+from planners.embedding.memory.rank import (
+    RankJob,
+    inputs_of,
+    measure_rank,
+    sharded_model,
+    step,
+    terms_of,
+)
+from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.tables.files import Table
 from planners.embedding.tables.torchrec_objects import embedding_model
 
 KINDS = ("table_wise", "row_wise", "column_wise", "table_row_wise", "grid_shard")
 TABLES = (Table("a", 600, 32, (3.0,)), Table("b", 90, 64, (1.0, 2.0)), Table("c", 7, 32, (0.5,)))
+PROBLEM = built_problem.problem("synthetic[tables=4,seed=3,memory=roomy]", gpus=16)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _ranks_start_at_once() -> None:
-    start_server((rank_bytes.__name__,))
+    start_server((rank_module.__name__,))
 
 
 @cache
@@ -68,7 +84,7 @@ def jobs(
     constraints = {
         table.name: ParameterConstraints(
             sharding_types=[kind],
-            compute_kernels=["dense" if kind == "data_parallel" else "fused"],
+            compute_kernels=["fused"],
             pooling_factors=list(table.pooling_factors),
             min_partition=table.dim // 2,
         )
@@ -80,33 +96,17 @@ def jobs(
     planner.plan(embedding_model(tables), [EmbeddingBagCollectionSharder()])
     options = list(planner._best_plan or ())
     plan = to_sharding_plan(options, on("cpu", ranks, of_host))
-    names = {kind: kind for kind in kinds}
     made = [
-        RankJob(tables, plan, rank, ranks, of_host, batch, optimizer, "cpu", names)
+        RankJob(tables, plan, rank, ranks, of_host, batch, optimizer, "cpu")
         for rank in range(ranks)
     ]
     return made, options
 
 
 def measured(job: RankJob) -> Terms:
-    found = run(measure_rank, job, first=Stage("measuring", 60.0))
-    assert not isinstance(found, Failed), found.reason
-    return found
-
-
-@pytest.mark.parametrize(
-    ("kind", "optimizer"),
-    [
-        ("column_wise", "rowwise_adagrad"),
-        ("data_parallel", "adam"),
-    ],
-)
-def test_weights_and_optimizer_state_have_their_exact_bytes(kind: str, optimizer: str) -> None:
-    made, options = jobs((kind,), optimizer)
-    found = measured(made[0])[kind]
-    shards = [shard.size for option in options for shard in option.shards if shard.rank == 0]
-    assert found[WEIGHTS] == sum(4 * rows * columns for rows, columns in shards) > 0
-    assert found[OPTIMIZER] == sum(OPTIMIZERS[optimizer].state_bytes(*size) for size in shards)
+    terms = run(measure_rank, job, first=Stage("measuring", 60.0))
+    assert not isinstance(terms, Failed), terms.reason
+    return terms
 
 
 def random_tables(rng: random.Random) -> tuple[Table, ...]:
@@ -128,15 +128,15 @@ def test_computed_bytes_are_the_counted_ones(seed: int) -> None:
     rng = random.Random(seed)
     ranks, of_host = rng.choice(((2, 2), (4, 2), (4, 4), (8, 4)))
     kinds = tuple(rng.choices(KINDS, k=rng.randint(1, 8)))
-    optimizer = rng.choice(("sgd", "rowwise_adagrad", "adagrad"))
+    optimizer = rng.choice(tuple(OPTIMIZERS)[:3])  # fbgemm has no Adam on a CPU
     made, options = jobs(kinds, optimizer, ranks, of_host, random_tables(rng), 256)
     job = rng.choice(made)
-    found, derived = measured(job), derived_terms(options, on("cuda", ranks, of_host), optimizer)
-    for kind, terms in derived[job.rank].items():
+    counted, derived = measured(job), derived_terms(options, on("cuda", ranks, of_host), optimizer)
+    for group, terms in derived[job.rank].items():
         for term, size in terms.items():
             # Indices of a row-wise shard are random; a peak leaves out what is a few kilobytes.
             tolerance = {PEAK: 0.04, INPUTS: 0.2}.get(term, 0.0)
-            assert found[kind][term] == pytest.approx(size, rel=tolerance, abs=0), (kind, term)
+            assert counted[group][term] == pytest.approx(size, rel=tolerance, abs=0), (group, term)
 
 
 def gloo_rank(job: RankJob, store: str, *_: object) -> Terms:
@@ -144,13 +144,13 @@ def gloo_rank(job: RankJob, store: str, *_: object) -> Terms:
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=job.rank, world_size=job.world_size
     )
-    model = RankModel(job)
+    model = sharded_model(job)
     inputs = inputs_of(job)
-    model.step(inputs)
+    step(model, inputs)
     return terms_of(model, inputs)
 
 
-def test_one_rank_alone_has_the_tensors_of_a_rank_among_processes(tmp_path: Path) -> None:
+def test_a_rank_alone_has_the_tensors_of_a_rank_among_processes(tmp_path: Path) -> None:
     made, _ = jobs(("table_wise", "row_wise", "column_wise"), "rowwise_adagrad")
     children = [start_job(gloo_rank, job, str(tmp_path / "store"), memory_gib=8.0) for job in made]
     with children[0] as first, children[1] as second:
@@ -162,4 +162,45 @@ def test_one_rank_alone_has_the_tensors_of_a_rank_among_processes(tmp_path: Path
             alone = measured(job)
             assert alone.pop(OF_RANK)[PEAK] > 0
             assert message.value == alone
-    assert {term for of_kind in alone.values() for term in of_kind} >= {OUTPUTS, GRADIENTS}
+    assert {term for of_group in alone.values() for term in of_group} >= {OUTPUTS, GRADIENTS}
+
+
+def options_by_key(
+    estimator: type[ShardEstimator], enumerator: type[EmbeddingEnumerator] = EmbeddingEnumerator
+) -> dict[tuple[str, str, str], ShardingOption]:
+    estimators = [
+        made(topology=PROBLEM.topology, constraints=PROBLEM.constraints)
+        for made in (EmbeddingPerfEstimator, estimator)
+    ]
+    made = PROBLEM.enumerator(enumerator, estimators).enumerate(PROBLEM.module, PROBLEM.sharders)
+    return {(option.fqn, option.sharding_type, option.compute_kernel): option for option in made}
+
+
+@pytest.mark.parametrize("enumerator", [EmbeddingEnumerator, DistinctShardEnumerator])
+def test_the_estimator_gives_torchrecs_storage_or_more(
+    enumerator: type[EmbeddingEnumerator],
+) -> None:
+    plain = options_by_key(EmbeddingStorageEstimator)
+    whole = options_by_key(StepStorageEstimator, enumerator)
+    raised = set()
+    for key, option in plain.items():
+        for shard, other in zip(option.shards, whole[key].shards, strict=True):
+            assert other.storage.ddr == shard.storage.ddr
+            assert other.storage.hbm >= shard.storage.hbm
+            if other.storage.hbm > shard.storage.hbm:
+                raised.add(key[1:])
+    assert raised == {(kind, kernel) for _, kind, kernel in plain if kernel == "fused"}
+
+
+def test_torchrecs_terms_add_up_to_its_estimate() -> None:
+    plain = options_by_key(EmbeddingStorageEstimator)
+    plan = [option for (_, _, kernel), option in plain.items() if kernel == "fused"]
+    for number, option in enumerate(plan):
+        for shard in option.shards:
+            shard.rank = number % 16
+    ranks = torchrec_terms(PROBLEM, plan, "rowwise_adagrad")
+    total = sum(terms.pop(OF_RANK)[PEAK] for terms in ranks)
+    terms = [terms for rank in ranks for terms in rank.values()]
+    assert total == sum(size for of_group in terms for size in of_group.values())
+    state = sum(of_group[OPTIMIZER] for of_group in terms)
+    assert total - state == sum(shard.storage.hbm for option in plan for shard in option.shards)

@@ -105,12 +105,12 @@ def leave(table):
 @pytest.mark.parametrize(
     ("sharding_type", "change", "message"),
     [
-        ("row_wise", shard(1, size=[0, 0]), "do not tile it: .* of its weights are in none"),
-        ("row_wise", shard(1, offset=[0, 0]), "do not tile it: shards 0 and 1 overlap"),
-        ("row_wise", leave, "do not tile it: shard 3 is not inside"),
-        ("row_wise", double, "do not tile it: shards 0 and 4 overlap"),
+        ("row_wise", shard(1, size=[0, 0]), "Shard 1 of table .* must be .* not 0 x 0 at "),
+        ("row_wise", shard(1, offset=[0, 0]), "Shard 1 of table .* must be .* not .* at row 0, "),
+        ("row_wise", leave, "Shard 3 of table .* must be .* at row "),
+        ("row_wise", double, "must have 4 shards, not 5"),
         ("row_wise", onto(0, 0, 0, 0), "Shard 1 of table .* must be on rank 1, not 0"),
-        ("row_wise", onto(4), "Shard 0 of table .* is on rank 4 of 4"),
+        ("row_wise", onto(4), "table table_. is on rank 4 of 4"),
         ("row_wise", uneven, "Shard 0 of table .* must be .* at row 0, column 0, not "),
         ("row_wise", with_an_empty_shard, "must have 4 shards, not 5"),
         ("row_wise", having(sharding_type="column_wise"), "which is column_wise, must be "),
@@ -144,7 +144,7 @@ def test_a_table_that_is_data_parallel_is_whole_on_every_rank(golden):
     said_again(golden, whole)
     assert ["data_parallel"] in [each.sharding_types for each in plan_constraints(golden).values()]
     said_again(golden, lambda said: first(said, "data_parallel", "dense")["shards"].pop())
-    with pytest.raises(UsageError, match="is not whole on every rank"):
+    with pytest.raises(UsageError, match="which is data_parallel, must have 4 shards, not 3"):
         plan_constraints(golden)
 
 

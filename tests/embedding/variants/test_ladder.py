@@ -17,7 +17,12 @@ from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint
 from planners.embedding.observer import observe
 from planners.embedding.studies import LADDER, POSSIBLE, PUBLISHED
-from planners.embedding.variants.rungs import WhollyCopiedOptionEnumerator, devices_copied_by_field
+from planners.embedding.variants.rungs import (
+    OptionsEnumerator,
+    WhollyCopiedOption,
+    devices_copied_by_field,
+)
+from planners.instruments import replaced
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +116,7 @@ def test_devices_are_copied_cheaply_in_a_release_that_does_not(monkeypatch):
     for kind in (DeviceHardware, Perf, Storage):
         monkeypatch.delattr(kind, "__deepcopy__")
     device = DeviceHardware(3, Storage(5, 7), Perf(1.0, 2.0, 3.0, 4.0))
-    with devices_copied_by_field():
+    with replaced(devices_copied_by_field()):
         copied = copy.deepcopy([device, device.perf])
     assert copied == [device, device.perf]
     assert copied[0].storage is not device.storage
@@ -144,7 +149,8 @@ def test_the_observer_leaves_nothing_behind():
 
 def test_a_wholly_copied_option_shares_nothing():
     built = problem("synthetic[tables=2,seed=2]")
-    enumerator = built.enumerator(WhollyCopiedOptionEnumerator)
+    enumerator = built.enumerator(OptionsEnumerator)
+    enumerator.option = WhollyCopiedOption
     option = enumerator.enumerate(built.module, built.sharders)[0]
     copied = copy.deepcopy(option)
     assert copied.module[1] is not option.module[1]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planners.embedding.best_plan.candidates import Candidates, all_candidates
+from planners.embedding.best_plan.candidates import Candidates
+from planners.embedding.best_plan.linear import near_bound, with_previous
 from planners.embedding.best_plan.local.exchanges import balance
 from planners.embedding.best_plan.local.rounds import construct, improve, parts_of_run
 from planners.embedding.best_plan.local.state import (
@@ -25,7 +26,6 @@ from planners.embedding.best_plan.local.state import (
     local_tables,
     new_state,
 )
-from planners.embedding.best_plan.near.bound import near_bound, with_previous
 from planners.embedding.best_plan.parts import legal, parts_of
 from planners.embedding.best_plan.search import NEAR_ENOUGH, search_in_order, usual_work
 from planners.embedding.best_plan.sharding_types import with_fewest_types
@@ -88,7 +88,7 @@ class NearSearch:
         self._work = math.ceil(effort * usual_work(space, devices, self._deadline.seconds))
         warm_up.ready(warm_up.BEST_PLAN)
         soon = self._deadline.after(_SHARE_WITHOUT_BUDGET)
-        self._unlimited = search_in_order(self._space, devices, soon, seed, few_types=True)
+        self._unlimited = search_in_order(self._space, devices, soon, seed)
         self._moves = moves(self._space.options, devices.ranks)
         self._found = with_previous(self._space, devices, self._moves)
         self._stays = _previous_options(self._found, self._moves)
@@ -153,8 +153,7 @@ class NearSearch:
         if best is None:
             words = self._unlimited.tried if isinstance(self._unlimited, NotFound) else ""
             return NotFound(None, None, self._rounds, self._bound, words)
-        every = all_candidates(self._space, self._found.devices)
-        simpler = with_fewest_types(every, best, self._seed, 0, self._deadline)
+        simpler = with_fewest_types(self._space, self._found.devices, best)
         if self._bytes(simpler) <= self._bytes(best):
             best = simpler
         moved = self._bytes(best)
