@@ -20,26 +20,24 @@ _FIRST_CHECK = 1 / 16
 
 
 @kernel
-def place_rows(
-    inputs: Inputs, work: Work, rows: Ints2, hbm: int, best: float, ratings: Floats
-) -> None:
+def place_rows(inputs: Inputs, work: Work, rows: Ints2, best: float, ratings: Floats) -> None:
     """Place each row on empty ranks; set `ratings` in milliseconds, NaN if a row does not fit.
 
-    Each rank has `hbm` bytes of HBM, or its own capacity if `hbm` is 0. A rating that is neither
-    below `best` nor below that of an earlier row may be a lower bound, unless `best` is infinite:
-    then all rows are rated exactly, and `work.ranks` are the ranks of the last one.
+    A rating that is neither below `best` nor below that of an earlier row may be a lower bound,
+    unless `best` is infinite: then all rows are rated exactly, and `work.ranks` are the ranks of
+    the last one.
     """
     for index in range(rows.shape[0]):
-        ratings[index] = _place(inputs, work, rows[index], hbm, best)
+        ratings[index] = _place(inputs, work, rows[index], best)
         if ratings[index] < best < np.inf:
             best = ratings[index]
 
 
 @subroutine
-def _place(inputs: Inputs, work: Work, row: Ints, hbm: int, best: float) -> float:
+def _place(inputs: Inputs, work: Work, row: Ints, best: float) -> float:
     """Place a row; return its rating, a lower bound of it that is at least `best`, or NaN."""
     # 1. Place the uniform options; compare the others with the memory that is left.
-    if not _place_uniform(inputs, work, row, hbm) or _surely_overflow(inputs, work, row):
+    if not _place_uniform(inputs, work, row) or _surely_overflow(inputs, work, row):
         return np.nan
     # 2. If the row is surely not better and surely fits, there is no need to place it.
     bound = _bound_of(inputs, row)
@@ -67,7 +65,7 @@ def _place(inputs: Inputs, work: Work, row: Ints, hbm: int, best: float) -> floa
 
 
 @subroutine
-def _place_uniform(inputs: Inputs, work: Work, row: Ints, hbm: int) -> bool:
+def _place_uniform(inputs: Inputs, work: Work, row: Ints) -> bool:
     """Set the ranks' free memory and load to what the uniform options leave, or return False."""
     free, load = work.state.free, work.state.load
     # 1. Sum up their bytes and their load, in the order of the row, on the first rank of each
@@ -91,9 +89,8 @@ def _place_uniform(inputs: Inputs, work: Work, row: Ints, hbm: int) -> bool:
         for kind in range(3):
             used = free[kind, first]
             for rank in range(first, end):
-                size = hbm if kind == 0 and hbm != 0 else inputs.capacity[kind, rank]
-                free[kind, rank] = size - used
-                if placed and size < used:
+                free[kind, rank] = inputs.capacity[kind, rank] - used
+                if placed and free[kind, rank] < 0:
                     return False
         for component in range(5):
             spent = load[component, first]
@@ -232,59 +229,54 @@ def _goes_before(work: Work, column: int, other: int) -> bool:
 
 @subroutine
 def _place_group(inputs: Inputs, work: Work, row: Ints, place: int, end: int) -> bool:
-    """Place the columns order[place] to order[end] of a group; return False if they do not fit."""
+    """Place the columns order[place] to order[end], a group; return False if they do not fit."""
     column = work.order[place]
     placement = inputs.placement[row[column]]
     if placement == Placement.DEVICE:
-        return _place_on_ranks(inputs, work, row, column)
-    if placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
-        return _place_on_host(inputs, work, row, place, end)
-    if placement == Placement.HOSTS and end == place + 1:
-        return _place_on_hosts(inputs, work, row, column)
-    return False
+        return _place_part(inputs, work, row, column, 0, 0)
+    if placement == Placement.NOWHERE or (placement == Placement.HOSTS and end > place + 1):
+        return False
+    return _place_on_hosts(inputs, work, row, place, end)
 
 
 @subroutine
-def _place_on_ranks(inputs: Inputs, work: Work, row: Ints, column: int) -> bool:
-    """Place each shard on the least loaded rank that it fits; return False if it fits on none."""
-    first, local = inputs.first_shard[row[column]], inputs.local_ranks
-    for shard in range(inputs.first_shard[row[column] + 1] - first):
-        estimate, rank = inputs.estimate[first + shard], -1
-        for leader in work.leader:
-            if leader >= 0 and (rank < 0 or _is_before(work.state, leader, rank, local)):
-                rank = leader
-        if not _fits(inputs, work, estimate, rank):
-            rank = _least_loaded(inputs, work, estimate, 0, work.state.total.size, local)
-            if rank < 0:
-                return False
-        _put(inputs, work, estimate, rank)
-        work.ranks[column, shard] = rank
-        _sum_up_host(inputs, work, rank // inputs.host_ranks)
-    return True
+def _place_on_hosts(inputs: Inputs, work: Work, row: Ints, place: int, end: int) -> bool:
+    """Place a group on the least loaded host that it fits, or a grid on consecutive hosts.
 
-
-@subroutine
-def _place_on_host(inputs: Inputs, work: Work, row: Ints, place: int, end: int) -> bool:
-    """Place a group on the least loaded host on which all of it fits, or return False."""
+    Hosts are in the order of their perf. A grid has a part for each host; if it has more parts
+    than there are hosts, it continues at the first host.
+    """
+    order, hosts, parts = work.host_order, work.host_order.size, 1
+    option = row[work.order[place]]
+    if inputs.placement[option] == Placement.HOSTS:
+        shards = inputs.first_shard[option + 1] - inputs.first_shard[option]
+        parts = shards // inputs.host_ranks
     _sort_hosts(work)
-    for host in work.host_order:
-        first = host * inputs.host_ranks
-        if not _has_memory(inputs, work, row, place, end, first):
+    for start in range(max(hosts - parts + 1, min(hosts, 1))):
+        # 1. Try a series of hosts: place part after part and column after column.
+        if parts == 1 and not _has_memory(inputs, work, row, place, end, order[start]):
             continue
-        _copy(work.state, work.saved, first, first + inputs.host_ranks)
-        placed = place
-        while placed < end and _place_on_this_host(inputs, work, row, work.order[placed], first):
-            placed += 1
-        if placed == end:
-            _sum_up_host(inputs, work, host)
+        for part in range(min(parts, hosts)):
+            _copy(inputs, work.state, work.saved, order[(start + part) % hosts])
+        fits = True
+        for placed in range(place, end):
+            for part in range(parts):
+                host = order[(start + part) % hosts]
+                fits = fits and _place_part(inputs, work, row, work.order[placed], part, host)
+        if fits:
             return True
-        _copy(work.saved, work.state, first, first + inputs.host_ranks)
+        # 2. Take back what was placed, and go on from the next host.
+        for part in range(min(parts, hosts)):
+            host = order[(start + part) % hosts]
+            _copy(inputs, work.saved, work.state, host)
+            _sum_up_host(inputs, work, host)
     return False
 
 
 @subroutine
-def _has_memory(inputs: Inputs, work: Work, row: Ints, place: int, end: int, first: int) -> bool:
+def _has_memory(inputs: Inputs, work: Work, row: Ints, place: int, end: int, host: int) -> bool:
     """Whether the sum of a host's free memory, which torchrec checks first, is enough."""
+    first = host * inputs.host_ranks
     for kind in range(3):
         room = 0
         for rank in range(first, first + inputs.host_ranks):
@@ -297,51 +289,39 @@ def _has_memory(inputs: Inputs, work: Work, row: Ints, place: int, end: int, fir
 
 
 @subroutine
-def _place_on_this_host(inputs: Inputs, work: Work, row: Ints, column: int, first: int) -> bool:
-    """Place an option on the host of rank `first`; if False, it may be partly placed."""
-    option, end = row[column], first + inputs.host_ranks
+def _place_part(inputs: Inputs, work: Work, row: Ints, column: int, part: int, host: int) -> bool:
+    """Place an option, or a part of a grid, on a host; place one by device on any ranks.
+
+    If it does not fit, return False; then some of its shards are placed.
+    """
+    # 1. Choose the shards and the ranks that they may go to.
+    option, host_ranks = row[column], inputs.host_ranks
     placement = inputs.placement[option]
-    if placement not in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
+    start, end = 0, inputs.first_shard[option + 1] - inputs.first_shard[option]
+    first, ranks, local_ranks = host * host_ranks, host_ranks, host_ranks
+    if placement == Placement.DEVICE:
+        first, ranks, local_ranks = 0, work.state.total.size, inputs.local_ranks
+    elif placement == Placement.HOSTS:
+        start, end = part * host_ranks, (part + 1) * host_ranks
+    elif placement not in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
         return False
-    for shard in range(inputs.first_shard[option + 1] - inputs.first_shard[option]):
-        estimate = inputs.estimate[inputs.first_shard[option] + shard]
-        if placement == Placement.HOST_COLUMNS:
-            rank = _least_loaded(inputs, work, estimate, first, end, inputs.host_ranks)
+    # 2. Place shard i on rank i of the host, or on the least loaded rank that it fits.
+    for shard in range(start, end):
+        estimate, rank = inputs.estimate[inputs.first_shard[option] + shard], -1
+        if placement in (Placement.HOST_ROWS, Placement.HOSTS):
+            rank = first + shard - start
+            if not _fits(inputs, work, estimate, rank):
+                return False
         else:
-            rank = first + shard if _fits(inputs, work, estimate, first + shard) else -1
-        if rank < 0:
-            return False
+            if placement == Placement.DEVICE:
+                rank = _least_loaded_leader(inputs, work)
+            if rank < 0 or not _fits(inputs, work, estimate, rank):
+                rank = _least_loaded(inputs, work, estimate, first, first + ranks, local_ranks)
+            if rank < 0:
+                return False
         _put(inputs, work, estimate, rank)
         work.ranks[column, shard] = rank
     return True
-
-
-@subroutine
-def _place_on_hosts(inputs: Inputs, work: Work, row: Ints, column: int) -> bool:
-    """Place a grid-sharded option on consecutive hosts of the sorted order, or return False.
-
-    An option with more shards than the hosts have ranks continues at the first host.
-    """
-    first, hosts = inputs.first_shard[row[column]], work.host_order.size
-    count = inputs.first_shard[row[column] + 1] - first
-    _sort_hosts(work)
-    _copy(work.state, work.saved, 0, work.state.total.size)
-    for start in range(max(1, hosts - count // inputs.host_ranks + 1)):
-        placed = 0
-        while placed < count:
-            host = work.host_order[(start + placed // inputs.host_ranks) % hosts]
-            rank = host * inputs.host_ranks + placed % inputs.host_ranks
-            if not _fits(inputs, work, inputs.estimate[first + placed], rank):
-                break
-            _put(inputs, work, inputs.estimate[first + placed], rank)
-            work.ranks[column, placed] = rank
-            placed += 1
-        if placed == count:
-            for host in range(hosts):
-                _sum_up_host(inputs, work, host)
-            return True
-        _copy(work.saved, work.state, 0, work.state.total.size)
-    return False
 
 
 @subroutine
@@ -377,11 +357,15 @@ def _sum_up_host(inputs: Inputs, work: Work, host: int) -> None:
 
 
 @subroutine
-def _is_before(state: Ranks, rank: int, other: int, local_ranks: int) -> bool:
-    """Whether torchrec prefers `rank` to a lower one: it is less loaded, or has a lower place."""
-    if state.total[rank] != state.total[other]:
-        return bool(state.total[rank] < state.total[other])
-    return bool(rank % local_ranks < other % local_ranks)
+def _least_loaded_leader(inputs: Inputs, work: Work) -> int:
+    """Return the least loaded of all ranks."""
+    chosen = -1
+    for leader in work.leader:
+        if leader >= 0 and (
+            chosen < 0 or _is_before(work.state, leader, chosen, inputs.local_ranks)
+        ):
+            chosen = leader
+    return chosen
 
 
 @subroutine
@@ -395,6 +379,14 @@ def _least_loaded(
         if better and _fits(inputs, work, estimate, rank):
             chosen = rank
     return chosen
+
+
+@subroutine
+def _is_before(state: Ranks, rank: int, other: int, local_ranks: int) -> bool:
+    """Whether torchrec prefers `rank` to a lower one: it is less loaded, or has a lower place."""
+    if state.total[rank] != state.total[other]:
+        return bool(state.total[rank] < state.total[other])
+    return bool(rank % local_ranks < other % local_ranks)
 
 
 @subroutine
@@ -415,6 +407,7 @@ def _put(inputs: Inputs, work: Work, estimate: int, rank: int) -> None:
     for component in range(5):
         work.state.load[component, rank] += inputs.perf[estimate, component]
     work.state.total[rank] = _total(work.state, rank)
+    _sum_up_host(inputs, work, rank // inputs.host_ranks)
 
 
 @subroutine
@@ -425,9 +418,9 @@ def _total(state: Ranks, rank: int) -> float:
 
 
 @subroutine
-def _copy(source: Ranks, target: Ranks, first: int, end: int) -> None:
-    """Copy the state of the ranks in [first, end)."""
-    for rank in range(first, end):
+def _copy(inputs: Inputs, source: Ranks, target: Ranks, host: int) -> None:
+    """Copy the state of a host's ranks."""
+    for rank in range(host * inputs.host_ranks, (host + 1) * inputs.host_ranks):
         for kind in range(3):
             target.free[kind, rank] = source.free[kind, rank]
         for component in range(5):

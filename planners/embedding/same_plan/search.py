@@ -114,7 +114,7 @@ class Partition:
         self._rules, self._exact = rules, exact
         self._inputs = inputs_of(space, devices, rules.by_perf, rules.balance_modules)
         self._work = work_for(space, devices, self._inputs)
-        self._best_hbm = 0  # bytes of each rank on which the best plan was placed, see place_rows
+        self._best_hbm = 0  # bytes of each rank on which the best plan was placed, 0 for its own
         self.best: Ints | None = None
         self.best_rating = float(MAX_SIZE)
 
@@ -171,7 +171,12 @@ class Partition:
         from planners.embedding.same_plan.placing import place_rows  # numba takes 0.2 s to import
 
         ratings = np.empty(len(rows))
-        place_rows(self._inputs, self._work, np.ascontiguousarray(rows), hbm, best, ratings)
+        inputs = self._inputs
+        if hbm:
+            capacity = inputs.capacity.copy()
+            capacity[0] = hbm
+            inputs = inputs._replace(capacity=capacity)
+        place_rows(inputs, self._work, np.ascontiguousarray(rows), best, ratings)
         return ratings
 
     def _ranks(self, row: Ints) -> Ints:
