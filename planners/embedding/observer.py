@@ -1,6 +1,6 @@
 """Records counters, phases and progress of any EmbeddingShardingPlanner by wrapping methods."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,13 +36,13 @@ def _counted_options(recorder: Recorder) -> Iterator[tuple[type, str, Any]]:
 
 
 def _observe(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
+    """Record a planner's steps; of a compiled search those that stand for torchrec's."""
     compiled = planner._partitioner
     if not isinstance(compiled, CompiledSearch):
         observe_components(planner, recorder)
-        estimated = _options_estimated(planner)
+        options = _observed_options(planner._enumerator)
         recorder.progress = lambda: (
-            _progress(recorder.counters["proposals"], map(_expected_proposals, planner._proposers))
-            or estimated()
+            _progress(recorder.counters["proposals"], planner._proposers) or options.progress()
         )
         return
     replace_timed(recorder, planner._enumerator, "enumerate", "enumerate")
@@ -57,31 +57,11 @@ def _observe(planner: EmbeddingShardingPlanner, recorder: Recorder) -> None:
         recorder.counters["partitions"] += compiled.outcome.proposals
 
     compiled.load = recorder.timed("propose", counted_load)  # type: ignore[method-assign]
-    recorder.progress = lambda: _progress(compiled.proposed, [None])
+    recorder.progress = lambda: _progress(compiled.proposed, [compiled])
 
 
-def _options_estimated(planner: EmbeddingShardingPlanner) -> Callable[[], Progress | None]:
-    """Return a function that reports how many of the enumerated options have been estimated."""
-    enumerator: Any = planner._enumerator
-    populate_estimates = enumerator.populate_estimates
-    options = _CountedOptions()
-
-    def populate_counted(enumerated: list[ShardingOption]) -> None:
-        options.extend(enumerated)
-        populate_estimates(options)
-
-    enumerator.populate_estimates = populate_counted
-
-    def progress() -> Progress | None:
-        if not options.seen:
-            return None
-        return Progress(options.seen, len(options), "options estimated", more_follows=True)
-
-    return progress
-
-
-class _CountedOptions(list[ShardingOption]):
-    """A list that counts in `seen` the options that the latest loop over it has finished."""
+class _ObservedOptions(list[ShardingOption]):
+    """Options that count in `seen` how many of them the latest loop has finished."""
 
     seen = 0
 
@@ -91,10 +71,28 @@ class _CountedOptions(list[ShardingOption]):
             yield option
             self.seen += 1
 
+    def progress(self) -> Progress | None:
+        """Return how many options have been estimated; None before the first."""
+        done = Progress(self.seen, len(self), "options estimated", more_follows=True)
+        return done if self.seen else None
 
-def _progress(done: int, expected: Iterable[int | None]) -> Progress | None:
-    counts = [*expected]
-    total = None if None in counts else sum(count or 0 for count in counts)
+
+def _observed_options(enumerator: Any) -> _ObservedOptions:
+    """Return the options that an enumerator estimates from now on."""
+    populate_estimates, options = enumerator.populate_estimates, _ObservedOptions()
+
+    def populate_observed(enumerated: list[ShardingOption]) -> None:
+        options.extend(enumerated)
+        populate_estimates(options)
+
+    enumerator.populate_estimates = populate_observed
+    return options
+
+
+def _progress(done: int, proposers: Iterable[Proposer]) -> Progress | None:
+    """Return how many proposals have been made, of those expected if that is known."""
+    expected = [*map(_expected_proposals, proposers)]
+    total = None if None in expected else sum(count or 0 for count in expected)
     return Progress(done, total, "proposals") if done else None
 
 

@@ -13,7 +13,6 @@ from torchrec.distributed.planner.proposers import DynamicProgrammingProposer
 from torchrec.distributed.planner.types import (
     PartitionByType,
     Partitioner,
-    PerfModel,
     PlannerError,
     Proposer,
     Shard,
@@ -30,17 +29,15 @@ from planners.embedding.search.options import copy_without_ranks, with_shards
 from planners.embedding.search.space import Placement, SearchSpace, devices_of
 
 
-def obstacle_of_components(
-    partitioner: Partitioner, perf_model: PerfModel, ranks: int
-) -> str | None:
-    """Return why the compiled search does not support these components."""
-    if rules_of(partitioner) is None:
-        return f"{type(partitioner).__name__} is not compiled"
-    if type(perf_model) is not NoopPerfModel:
-        return f"{type(perf_model).__name__} is not compiled"
-    if perf_model._topology.world_size != ranks:
+def obstacle_of_planner(planner: EmbeddingShardingPlanner) -> str | None:
+    """Return why the compiled search does not support the components of a `Planner`."""
+    if rules_of(planner._partitioner) is None:
+        return f"{type(planner._partitioner).__name__} is not compiled"
+    if type(planner._perf_model) is not NoopPerfModel:
+        return f"{type(planner._perf_model).__name__} is not compiled"
+    if planner._perf_model._topology.world_size != planner._topology.world_size:
         return "the perf model is for another number of ranks"
-    return None
+    return obstacle_of_proposers(planner._proposers) if planner._mode == "same-plan" else None
 
 
 def obstacle_of_proposers(

@@ -200,7 +200,7 @@ class CompiledSearch(Proposer, Partitioner):
         if self._are_compiled():
             return True
         proposers: list[Proposer] = copy.deepcopy(self._proposers)
-        copies = [copy_without_ranks(option, ShardingOption) for option in options]
+        copies = [copy_without_ranks(option) for option in options]
         for proposer in proposers:
             proposer.load(search_space=copies, enumerator=self._planner._enumerator)
         for proposer in proposers:
@@ -308,7 +308,7 @@ class LargerCaches(EmbeddingOffloadScaleupProposer):
         """
         cached = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
         if all(o.cache_params for o in search_space if o.compute_kernel == cached):
-            copies = [copy_without_ranks(option, ShardingOption) for option in search_space]
+            copies = [copy_without_ranks(option) for option in search_space]
             super().load(copies, enumerator)
 
 
@@ -318,19 +318,18 @@ def failed_proposals(space: SearchSpace, outcome: NotFound) -> list[Options]:
     If either has more than MOST_SHARDS, each option has one shard, without a size, with its whole
     memory, so it cannot be placed.
     """
-    rows = {
-        tuple(row.tolist()): None for row in (outcome.smallest, outcome.last) if row is not None
-    }
+    failed = (outcome.smallest, outcome.last)
+    rows = dict.fromkeys(tuple(row.tolist()) for row in failed if row is not None)
     counts = np.diff(space.first_shard)
     summed = any(counts[[*row]].sum() > MOST_SHARDS for row in rows)
 
     def copied(number: int) -> ShardingOption:
         option = space.options[number]
         if not summed:
-            return copy_without_ranks(option, ShardingOption)
+            return copy_without_ranks(option)
         storage = Storage(*space.option_storage[number].tolist())
         perf = Perf(float(space.option_perf[number]), 0.0, 0.0, 0.0)
-        return with_shards(option, [Shard([], [], storage, perf)], ShardingOption)
+        return with_shards(option, [Shard([], [], storage, perf)])
 
     return [[*map(copied, row)] for row in rows]
 

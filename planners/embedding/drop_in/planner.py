@@ -49,11 +49,10 @@ from planners.instruments import collection_paused, replaced
 if TYPE_CHECKING:
     from planners.embedding.plan_files.table import PlanTable
 
-# Named, because it builds problems, and those may hold planners of this class.
-_ROUNDING = 1e-9
+# The search is imported where it is used, since it may not load on an untested release. Remedies
+# are imported by name, since they build problems, and those may hold planners of this class.
 _REMEDIES = "planners.embedding.remedies.remedies"
-
-# The search is imported where it is used, since it may not load on an untested release.
+_ROUNDING = 1e-9
 
 logger = logging.getLogger("shardbench")
 
@@ -78,18 +77,16 @@ class Planner(EmbeddingShardingPlanner):
 
     Mode `same-plan` finds torchrec's plan to the last bit, with the same counts and errors; each
     call ignores state that proposers have from earlier calls. Mode `best-plan` searches for the
-    best plan by torchrec's perf model, and falls back to `same-plan` only if it finds none. It does
-    not need the proposers, so these may be of any kind; only the plans with larger caches of
-    EmbeddingOffloadScaleupProposer are rated, too.
+    best plan by torchrec's perf model, and falls back to `same-plan` only if it finds none. Its
+    proposers may be of any kind, since only EmbeddingOffloadScaleupProposer is used.
 
-    If a component is not compiled, such as a user's own partitioner, torchrec's own search is used,
-    and a message is logged once. If the compiled search fails, or torchrec rates its plan
-    differently, torchrec's own search is used from then on, after one warning. On a torchrec
-    release that is not in `RELEASES`, only torchrec's own code runs, after one warning.
+    TorchRec's own search is used for what is not compiled, such as a user's own partitioner, after
+    one message; for good after one warning, if the compiled search fails or torchrec rates its plan
+    differently; and on a release that is not in `RELEASES`, after one warning.
 
-    A time limit for the best plan covers all of `plan` except the enumeration of options. It is
-    kept to within a tenth of the limit or half a second. When the time is up, the best plan so far
-    is returned; if there is none, the error is torchrec's for an exceeded `timeout_seconds`.
+    A time limit for the best plan covers all of `plan` except the enumeration of options. When the
+    time is up, the best plan so far is returned; if there is none, the error is torchrec's for an
+    exceeded `timeout_seconds`.
 
     Args:
         mode: the kind of plan, `same-plan` or `best-plan`.
@@ -97,10 +94,8 @@ class Planner(EmbeddingShardingPlanner):
             search stops after about five seconds of CPU, counted as work, so that a seed always
             gives the same plan.
         seed: seed of the search for the best plan.
-        check: whether to check each plan: every table is tiled once, on ranks that exist and that
-            its sharding type allows, within their memory; torchrec's perf model and estimators rate
-            it the same; and in mode `same-plan` torchrec's partitioner chooses the same ranks. It
-            does not check that no other proposal is better.
+        check: whether to check each plan with torchrec's perf model and estimators, in mode
+            `same-plan` also with its partitioner; that no other proposal is better is not checked.
         any_release: whether to search on untested releases, too.
         previous: the current plan, as a ShardingPlan or a file of `shardbench plan`; the search
             then looks for the best plan that moves little of it.
@@ -276,14 +271,9 @@ class Planner(EmbeddingShardingPlanner):
         """Return why the compiled search cannot be used, as a clause, or None."""
         if not self._supported:
             return "it was not tested with this release of torchrec"
-        from planners.embedding.drop_in import checks
+        from planners.embedding.drop_in.checks import obstacle_of_planner
 
-        obstacle = checks.obstacle_of_components(
-            self._partitioner, self._perf_model, self._topology.world_size
-        )
-        if obstacle is None and self._mode == "same-plan":
-            obstacle = checks.obstacle_of_proposers(self._proposers)
-        return obstacle
+        return obstacle_of_planner(self)
 
     def _say(self, obstacle: str) -> None:
         """Log once why torchrec's own search is used; warn instead if the compiled one failed."""
@@ -313,22 +303,16 @@ class Planner(EmbeddingShardingPlanner):
             self.bound_ms, self.verdict = search.outcome.bound, search.outcome.verdict
             if self.verdict:
                 error.add_note(f"{self.verdict[0].upper()}{self.verdict[1:]}.")
-                self._note_remedies(error, module, sharders)
+                if self._enumerator is self._own_enumerator and self._remedy_seconds:
+                    remedies_note = import_module(_REMEDIES).remedies_note
+                    if note := remedies_note(self, module, sharders, self._remedy_seconds):
+                        error.add_note(note)
             raise
         self.bound_ms = search.outcome.bound
         if cached:
             cached.store(self._best_plan or [])
             self.from_cache = cached.use
         return cast(ShardingPlan, plan)
-
-    def _note_remedies(
-        self, error: PlannerError, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]
-    ) -> None:
-        """Add a note with changes that make a plan fit; a user's own enumerator allows none."""
-        if self._enumerator is self._own_enumerator and self._remedy_seconds:
-            remedies_note = import_module(_REMEDIES).remedies_note
-            if note := remedies_note(self, module, sharders, self._remedy_seconds):
-                error.add_note(note)
 
     def _count_moves(self, previous: "PlanTable") -> None:
         """Set `moved_gib`; log if the plan moves more than the budget."""

@@ -28,7 +28,7 @@ _INPUTS = ("topology", "batch_size", "sharders", "modules", "constraints", "plan
 _OWN_PACKAGES = ("torchrec", "planners")
 
 # Attributes of enumerators and their parts that hold what they found, not settings.
-_FOUND = ("_last", "_sharder", "_stashed", "_special", "_coefficients", "postponed")
+_FOUND = ("_last", "_sharder", "_special", "_coefficients", "postponed")
 
 
 class PlanCache:

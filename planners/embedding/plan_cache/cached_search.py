@@ -240,7 +240,7 @@ class _ChosenOptions(DistinctShardEnumerator):
         self.__dict__.update(settings.__dict__)
         self.__dict__.pop("enumerate", None)  # a method that is replaced while a planner plans
         self._last_stored_module = None
-        self._stashed, self._special = {}, {}
+        self._special = {}
         self._chosen = chosen
 
     @override

@@ -56,7 +56,6 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._stashed: dict[tuple[str, int], bool] = {}
         self._special: dict[int, set[str]] = {}
         self.postponed: tuple[Any, ...] = ()
 
@@ -64,7 +63,6 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
     ) -> list[ShardingOption]:
         """Return the same options as torchrec, in the same order and with the same estimates."""
-        self._stashed.clear()
         self._special.clear()
         self.postponed = ()
         options: list[ShardingOption] = _enumerate_with_layouts()(self, module, sharders)
@@ -124,20 +122,16 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         estimation = Estimation(options, layouts, ask, constraints if in_lanes else None)
         for option, layout, first in zip(options, layouts, estimation.first.tolist(), strict=False):
             shards = UnmadeShards(layout, estimation.estimates, first)
-            leave_unmade(option, shards, _KeptOption)
+            option.__class__ = _KeptOption
+            leave_unmade(option, shards)
 
     def _get_stash_weights(self, parameter: str, module: nn.Module) -> bool:
-        key = parameter, id(module)
-        if key not in self._stashed:
-            self._stashed[key] = self._is_special(parameter, module) and bool(
-                super()._get_stash_weights(parameter, module)
-            )
-        return self._stashed[key]
+        special = self._is_special(parameter, module)
+        return special and bool(super()._get_stash_weights(parameter, module))
 
     def _get_num_buckets(self, parameter: str, module: nn.Module) -> int | None:
-        if not self._is_special(parameter, module):
-            return None
-        buckets: int | None = super()._get_num_buckets(parameter, module)
+        special = self._is_special(parameter, module)
+        buckets: int | None = super()._get_num_buckets(parameter, module) if special else None
         return buckets
 
     def _is_special(self, parameter: str, module: nn.Module) -> bool:
@@ -172,13 +166,12 @@ def _enumerate_with_layouts() -> Callable[..., list[ShardingOption]]:
         return cast(Callable[..., list[ShardingOption]], torchrecs)
     cut = torchrecs.__globals__[_CUT]
     layouts: dict[Hashable, ShardLayout] = {}
-    by_rows = _cuts_rows_evenly(cut)
 
     def lay_out(tensor: torch.Tensor, **how: Any) -> tuple[list[ShardLayout], list[ShardLayout]]:
         rows, columns = tensor.shape
         key = rows, columns, *map(hashable, how.values())
         if key not in layouts:
-            runs = _even_rows(rows, columns, how) if by_rows else None
+            runs = _even_rows(rows, columns, how)
             layouts[key] = ShardLayout((rows, columns), partial(cut, tensor, **how), runs)
         return [layouts[key]], [layouts[key]]
 
@@ -203,17 +196,6 @@ def _even_rows(rows: int, columns: int, how: dict[str, Any]) -> dict[tuple[int, 
         runs[rows - full * block, columns] += 1
         runs[0, columns] += ranks - full - 1
     return dict(+runs)
-
-
-@cache
-def _cuts_rows_evenly(cut: Callable[..., Any]) -> bool:
-    """Whether torchrec cuts row-wise tables as `_even_rows`, without listing all shards."""
-    for rows, ranks in ((1, 3), (5, 4), (8, 4), (10, 4), (1000, 64)):
-        how = {"world_size": ranks, "sharding_type": ShardingType.ROW_WISE.value}
-        sizes, _ = cut(torch.empty(rows, 2, device="meta"), local_world_size=1, **how)
-        if Counter(map(tuple, sizes)) != _even_rows(rows, 2, how):
-            return False
-    return True
 
 
 def _layout_of(option: ShardingOption) -> ShardLayout | None:

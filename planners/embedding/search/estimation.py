@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import is_dataclass
+from functools import cache, partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,9 @@ from planners.embedding.search.options import Estimates, Ints, ShardLayout, with
 
 Ask = Callable[[list[ShardingOption]], None]
 """Has torchrec's estimators fill in the estimates of the shards of some options."""
+
+Constraints = Sequence[dict[str, ParameterConstraints] | None]
+"""The constraints of each estimator, by table."""
 
 # With fewer shards than this, lanes (see Lanes) save no time.
 _FEW = 4
@@ -120,7 +124,7 @@ class Estimation:
         options: Sequence[ShardingOption],
         layouts: Sequence[ShardLayout],
         ask: Ask,
-        constraints: Sequence[dict[str, ParameterConstraints] | None] | None,
+        constraints: Constraints | None,
     ) -> None:
         self._options, self._layouts, self._ask = options, layouts, ask
         counts = [len(layout.sizes) for layout in layouts]
@@ -128,32 +132,36 @@ class Estimation:
         self._option = np.repeat(np.arange(len(options)), counts)
         self._sizes = [size for layout in layouts for size in layout.sizes]
         self.estimates = Estimates(len(self._sizes))
-        everything = np.arange(len(options))
-        if constraints is None:
-            self._one_by_one(everything)
-            return
-        self._constraints = constraints
-        self._table_keys: dict[tuple[int, str], Hashable] = {}
-        checks, left = self._in_lanes()
-        if self._differ(checks):
+        everything: Sequence[int] = range(len(self._sizes))
+        checks: list[int] = []
+        left = everything
+        if constraints is not None:
+            checks, left = self._in_lanes(constraints)
+        if any(map(self._differs, checks, self._alone(checks))):
             left = everything
-        self._one_by_one(left)
+        for shard, option in zip(left, self._alone(left), strict=True):
+            self._put(np.array([shard]), option)
 
-    def _in_lanes(self) -> tuple[list[int], Ints]:
-        """Estimate in lanes; return shard numbers to check, and the options not estimated yet."""
+    def _in_lanes(self, constraints: Constraints) -> tuple[list[int], Sequence[int]]:
+        """Estimate in lanes; return shard numbers to check, and those not estimated yet."""
+        # 1. Groups of shards that may share lanes, if they go the same ways in formulas.
+        key_of_table = cache(partial(_key_of_table, constraints))
         groups: dict[Hashable, list[int]] = {}
-        checks, left = [], [np.empty(0, np.int64)]
-        for number, option in enumerate(self._options):
-            if len(option.input_lengths) > _ADDED_ALIKE:
-                left.append(self._shards(number))
-            else:
-                groups.setdefault(self._key(option), []).append(number)
-        waiting = [np.concatenate([*map(self._shards, group)]) for group in groups.values()]
-        ways = 8 * len(waiting)  # after more splits of lanes than this, lanes save no time
+        left: list[int] = []
+        for option, first, end in zip(self._options, self.first, self.first[1:], strict=False):
+            group = left
+            if len(option.input_lengths) <= _ADDED_ALIKE:
+                key = _key(option), key_of_table(option.tensor, option.name)
+                group = groups.setdefault(key, [])
+            group.extend(range(first, end))
+        # 2. A group is split where its lanes diverge, as often as that saves time.
+        waiting = [np.array(group) for group in groups.values()]
+        ways = 8 * len(waiting)
+        checks = []
         while waiting:
             shards = waiting.pop()
             if len(shards) < _FEW or ways < 0:
-                left.append(shards)
+                left.extend(shards.tolist())
                 continue
             option = self._together(shards)
             try:
@@ -162,42 +170,11 @@ class Estimation:
                 ways -= 1
                 waiting += [shards[error.true], shards[~error.true]]
             except NeedsNumbers:
-                left.append(shards)
+                left.extend(shards.tolist())
             else:
-                self.estimates.put(shards, option.shards[0])
-                for number in np.unique(self._option[shards]):
-                    self._options[number].is_weighted = option.is_weighted
+                self._put(shards, option)
                 checks += [int(shards[0]), int(shards[-1])]
-        return checks, np.unique(self._option[np.concatenate(left)])
-
-    def _key(self, option: ShardingOption) -> Hashable:
-        """Return a key that is equal for options that can be estimated together in lanes."""
-        values = tuple(v for name, v in vars(option).items() if name not in _OF_TABLES)
-        try:
-            hash(values)  # one hash of all values takes a tenth of the time of one per value
-        except TypeError:
-            values = tuple(map(hashable, values))
-        table = id(option.tensor), option.name
-        if table not in self._table_keys:
-            self._table_keys[table] = self._key_of_table(option)
-        return values, len(option.input_lengths), self._table_keys[table]
-
-    def _key_of_table(self, option: ShardingOption) -> Hashable:
-        tensor = option.tensor
-        values = [
-            tensor.dtype,
-            tensor.device,
-            hashable(getattr(tensor, "_optimizer_classes", None)),
-        ]
-        for constraints in self._constraints:
-            of_table = constraints and constraints.get(option.name)
-            for name, value in vars(of_table).items() if of_table else ():
-                if name not in _OF_CONSTRAINTS:
-                    values.append((name, hashable(value)))
-        return tuple(values)
-
-    def _shards(self, number: int) -> Ints:
-        return np.arange(self.first[number], self.first[number + 1])
+        return checks, left
 
     def _together(self, shards: Ints) -> ShardingOption:
         """Return one option with one shard, which represents all these shards in lanes."""
@@ -206,38 +183,53 @@ class Estimation:
         tables = [self._layouts[number].table for number in numbers]
         lengths = zip(*(self._options[number].input_lengths for number in numbers), strict=True)
         sizes = zip(*(self._sizes[number] for number in shards.tolist()), strict=True)
-        option = with_shards(one, [Shard([*map(Lanes.of, sizes)], [0, 0])], ShardingOption)
+        option = with_shards(one, [Shard([*map(Lanes.of, sizes)], [0, 0])])
         option._tensor = _Tables(one.tensor, tables)
         option.input_lengths = [*map(Lanes.of, lengths)]
         return option
 
-    def _sample(self, number: int, sizes: Sequence[tuple[int, ...]]) -> ShardingOption:
-        """Return an option with one shard of each size, in plain numbers."""
-        shards = [Shard([*size], [0, 0]) for size in sizes]
-        return with_shards(self._options[number], shards, ShardingOption)
-
-    def _differ(self, checks: Sequence[int]) -> bool:
-        """Whether any of these shards gets different estimates when it is estimated alone."""
-        options = [self._sample(self._option[shard], [self._sizes[shard]]) for shard in checks]
+    def _alone(self, shards: Sequence[int]) -> list[ShardingOption]:
+        """Estimate these shards one by one; return an option for each, with this shard alone."""
+        options = [
+            with_shards(self._options[self._option[shard]], [Shard([*self._sizes[shard]], [0, 0])])
+            for shard in shards
+        ]
         self._ask(options)
-        for shard, option in zip(checks, options, strict=True):
-            ours = self.estimates.perf(shard), self.estimates.storage(shard)
-            theirs = option.shards[0].perf, option.shards[0].storage
-            if _exactly(ours) != _exactly(theirs):
-                return True
-            if option.is_weighted != self._options[self._option[shard]].is_weighted:
-                return True
-        return False
+        return options
 
-    def _one_by_one(self, numbers: Ints) -> None:
-        """Estimate the shard sizes of these options one by one, with scalars instead of arrays."""
-        chosen = numbers.tolist()
-        samples = [self._sample(number, self._layouts[number].sizes) for number in chosen]
-        self._ask(samples)
-        for number, sample in zip(chosen, samples, strict=True):
-            self._options[number].is_weighted = sample.is_weighted
-            for shard, estimated in enumerate(sample.shards, start=int(self.first[number])):
-                self.estimates.put(shard, estimated)
+    def _put(self, shards: Ints, option: ShardingOption) -> None:
+        """Store the estimates of these shards, or lanes of them, from an option with one shard."""
+        self.estimates.put(shards, option.shards[0])
+        for number in set(self._option[shards].tolist()):
+            self._options[number].is_weighted = option.is_weighted
+
+    def _differs(self, shard: int, option: ShardingOption) -> bool:
+        """Whether a shard's estimates in lanes differ from those of an option with it alone."""
+        theirs = option.shards[0].storage, option.shards[0].perf
+        if option.is_weighted != self._options[self._option[shard]].is_weighted:
+            return True
+        return _exactly(self.estimates.get(shard)) != _exactly(theirs)
+
+
+def _key(option: ShardingOption) -> Hashable:
+    """Return a key that is equal for options that can share lanes if their tables can."""
+    values = tuple(v for name, v in vars(option).items() if name not in _OF_TABLES)
+    try:
+        hash(values)  # one hash of all values takes a tenth of the time of one per value
+    except TypeError:
+        values = tuple(map(hashable, values))
+    return values, len(option.input_lengths)
+
+
+def _key_of_table(constraints: Constraints, tensor: Any, name: str) -> Hashable:
+    """Return a key that is equal for tables whose options can share lanes."""
+    values = [tensor.dtype, tensor.device, hashable(getattr(tensor, "_optimizer_classes", None))]
+    for of_tables in constraints:
+        of_table = of_tables and of_tables.get(name)
+        for attribute, value in vars(of_table).items() if of_table else ():
+            if attribute not in _OF_CONSTRAINTS:
+                values.append((attribute, hashable(value)))
+    return tuple(values)
 
 
 class _Tables:
@@ -271,7 +263,7 @@ def hashable(value: Any) -> Hashable:
     return known
 
 
-def _exactly(records: Any) -> list[Any]:
+def _exactly(records: Sequence[Any]) -> list[Any]:
     return [
         (name, type(value), value) for record in records for name, value in vars(record).items()
     ]

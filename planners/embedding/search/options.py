@@ -1,9 +1,9 @@
 """Options of torchrec that are cheap to make and to copy: shards are created when first read."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -53,28 +53,27 @@ def _repeated(counts: tuple[int, ...]) -> Ints:
 
 
 class Estimates:
-    """TorchRec's estimates of many shards: one array for each attribute of Perf and Storage."""
+    """TorchRec's estimates of many shards: an array for each attribute of Storage and Perf."""
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._perf: dict[str, Numbers] = {}
-        self._storage: dict[str, Numbers] = {}
+        self._columns: tuple[dict[str, Numbers], dict[str, Numbers]] = {}, {}
 
     def put(self, numbers: Any, shard: Shard) -> None:
         """Store a shard's estimates under its number, or lanes of estimates under many numbers."""
-        for columns, record in ((self._perf, shard.perf), (self._storage, shard.storage)):
+        for columns, record in zip(self._columns, (shard.storage, shard.perf), strict=True):
             for attribute, value in vars(record).items():
                 if attribute not in columns:
                     columns[attribute] = np.zeros(self._count, object)
                 columns[attribute][numbers] = value
 
-    def perf(self, number: Any) -> Perf:
-        """Return the `Perf` of one shard number, or a `Perf` of arrays for several numbers."""
-        return _record(Perf, {name: column[number] for name, column in self._perf.items()})
-
-    def storage(self, number: Any) -> Storage:
-        """Return the `Storage` of one shard number, or a `Storage` of arrays for several."""
-        return _record(Storage, {name: column[number] for name, column in self._storage.items()})
+    def get(self, number: Any) -> tuple[Storage, Perf]:
+        """Return the estimates of one shard number, or estimates of arrays for several numbers."""
+        storage, perf = (
+            _record(kind, {name: column[number] for name, column in columns.items()})
+            for kind, columns in zip((Storage, Perf), self._columns, strict=True)
+        )
+        return storage, perf
 
 
 def _record(kind: type[Any], values: Mapping[str, Any]) -> Any:
@@ -94,17 +93,16 @@ class UnmadeShards:
 
     def make(self) -> list[Shard]:
         """Create the shards; shards of equal size share their estimate objects."""
-        return [
-            Shard(size, offset, *self._known[which])
-            for size, offset, which in zip(
-                *self.layout.cut(), self.layout.which.tolist(), strict=True
-            )
-        ]
-
-    @cached_property
-    def _known(self) -> list[tuple[Storage, Perf]]:
         numbers = range(self.first, self.first + len(self.layout.sizes))
-        return [(self.estimates.storage(n), self.estimates.perf(n)) for n in numbers]
+        estimated = [self.estimates.get(number) for number in numbers]
+        which = self.layout.which.tolist()
+        sizes, offsets = self.layout.cut()
+        if [*map(tuple, sizes)] != [self.layout.sizes[number] for number in which]:
+            raise ValueError("torchrec cuts a table otherwise than expected")
+        return [
+            Shard(size, offset, *estimated[number])
+            for size, offset, number in zip(sizes, offsets, which, strict=True)
+        ]
 
 
 class SharedOption(ShardingOption):
@@ -127,7 +125,7 @@ class SharedOption(ShardingOption):
             copied: ShardingOption = _record(type(self), vars(self))
             return copied
         shards = [Shard(s.size, s.offset, s.storage, s.perf, s.rank) for s in self.shards]
-        return with_shards(self, shards)
+        return with_shards(self, shards, type(self))
 
 
 class PlannedOption(ShardingOption):
@@ -146,7 +144,7 @@ class PlannedOption(ShardingOption):
             )
             for s in self.shards
         ]
-        copied = with_shards(self, shards, ShardingOption)
+        copied = with_shards(self, shards)
         for name, value in vars(self).items():
             if name not in ("shards", "_tensor", "_module"):
                 setattr(copied, name, copy.deepcopy(value, memo))
@@ -154,31 +152,30 @@ class PlannedOption(ShardingOption):
 
 
 def copy_without_ranks(
-    option: ShardingOption, kind: type[ShardingOption] | None = None
+    option: ShardingOption, kind: type[ShardingOption] = ShardingOption
 ) -> ShardingOption:
-    """Return a copy of an option whose shards share sizes and estimates, but have no rank.
+    """Return a copy of class `kind` whose shards share sizes and estimates, but have no rank.
 
-    The copy is an instance of `kind`, if given, except that a user's own class copies itself.
+    A user's own class copies itself.
     """
-    if kind is not None and type(option) not in (ShardingOption, SharedOption):
+    if type(option) not in (ShardingOption, SharedOption, PlannedOption):
         return copy.deepcopy(option)
     shards = [Shard(s.size, s.offset, s.storage, s.perf) for s in option.shards]
     return with_shards(option, shards, kind)
 
 
 def with_shards(
-    option: ShardingOption, shards: list[Shard], kind: type[ShardingOption] | None = None
+    option: ShardingOption, shards: list[Shard], kind: type[ShardingOption] = ShardingOption
 ) -> ShardingOption:
-    """Return a shallow copy of an option with these shards, as an instance of `kind` if given."""
-    copied: ShardingOption = _record(kind or type(option), vars(option))
+    """Return a shallow copy of an option, of class `kind`, with these shards."""
+    copied: ShardingOption = _record(kind, vars(option))
     vars(copied).pop(_UNMADE, None)
     copied.shards = shards
     return copied
 
 
-def leave_unmade(option: ShardingOption, shards: UnmadeShards, kind: type[SharedOption]) -> None:
-    """Set an option's class to `kind`, and have it create these shards when first read."""
-    option.__class__ = kind
+def leave_unmade(option: ShardingOption, shards: UnmadeShards) -> None:
+    """Have a SharedOption create these shards when its `shards` are first read."""
     vars(option).pop("shards", None)
     vars(option)[_UNMADE] = shards
 
@@ -186,18 +183,4 @@ def leave_unmade(option: ShardingOption, shards: UnmadeShards, kind: type[Shared
 def unmade_shards(option: ShardingOption) -> UnmadeShards | None:
     """Return an option's UnmadeShards, or None if its shards exist already."""
     unmade: UnmadeShards | None = vars(option).get(_UNMADE)
-    return unmade
-
-
-def all_unmade(options: Iterable[ShardingOption]) -> list[UnmadeShards] | None:
-    """Return the UnmadeShards of all options, or None.
-
-    None if an option's shards exist already, or if the options have different Estimates objects.
-    """
-    unmade: list[UnmadeShards] = []
-    for option in options:
-        shards = unmade_shards(option)
-        if shards is None or (unmade and shards.estimates is not unmade[0].estimates):
-            return None
-        unmade.append(shards)
     return unmade

@@ -3,7 +3,7 @@
 Processes that compile kernels import this module, so it imports torchrec only where it is used.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
@@ -79,10 +79,8 @@ class SearchSpace:
     @property
     def largest_storage(self) -> Ints:
         """The most bytes of HBM, DDR and SSD of a shard of each option, shape (O, 3)."""
-        largest: Ints = of_options(
-            np.maximum.reduceat, self.storage, self.estimate, self.first_shard
-        )
-        return largest
+        estimate, _, first_run = runs(self.first_shard, self.estimate)
+        return np.maximum.reduceat(self.storage[estimate], first_run)
 
     def estimates_of(self, option: int) -> Ints:
         """Return the estimate number of each shard of an option."""
@@ -131,32 +129,36 @@ def devices_of(topology: "Topology") -> Devices:
 
 def search_space(options: Sequence["ShardingOption"]) -> SearchSpace:
     """Return estimated options as arrays; raise ValueError if storage is not in whole bytes."""
-    from planners.embedding.search.options import all_unmade
+    from planners.embedding.search.options import unmade_shards
 
+    # 1. The estimate number of each shard, and all estimates, each once.
+    unmade = [shards for option in options if (shards := unmade_shards(option))]
+    if len(unmade) == len(options) and len({shards.estimates for shards in unmade}) == 1:
+        first_shard, estimate, (storage, perf, total) = _unmade(unmade)
+    else:
+        first_shard, estimate, (storage, perf, total) = _made(options)
+    if storage.size and storage.dtype.kind != "i":
+        raise ValueError("an estimate is not in whole bytes")
+    storage, perf = storage.astype(np.int64, order="C"), perf.astype(np.float64, order="C")
+    # 2. Figures of options; rounding needs torchrec's order only in sums of milliseconds.
+    run, length, first_run = runs(first_shard, estimate)
+    # 3. Tables, in the order of their first options.
     tables: dict[str, ShardingOption] = {}
     for option in options:
         tables.setdefault(option.fqn, option)
-    unmade = all_unmade(options)
-    shards = _unmade(unmade) if unmade else _made(options)
-    storage = np.array(shards.storage).reshape(-1, 3)
-    if storage.size and storage.dtype.kind != "i":
-        raise ValueError("an estimate is not in whole bytes")
-    storage = storage.astype(np.int64)
-    total = np.array(shards.total, np.float64)
-    run, length, first_run = _runs(shards)
     return SearchSpace(
         options=options,
         table=_numbers(option.fqn for option in options),
-        first_shard=shards.first_shard,
-        estimate=shards.estimate,
+        first_shard=first_shard,
+        estimate=estimate,
         storage=storage,
-        perf=np.array(shards.perf, np.float64).reshape(-1, 5),
+        perf=perf,
         total=total,
         placement=_placements(options),
         group=_numbers(option.dependency or fqn for fqn, option in tables.items()),
         module=_numbers(option.path for option in tables.values()),
         option_storage=np.add.reduceat(storage[run] * length[:, None], first_run),
-        option_perf=of_options(_sums_in_order, total, shards.estimate, shards.first_shard),
+        option_perf=_sums_in_order(total, first_shard, estimate),
         largest_shard=np.maximum.reduceat(total[run], first_run),
     )
 
@@ -197,90 +199,66 @@ def torchrecs_order(options: Sequence["ShardingOption"]) -> Ints:
     return np.array(places, np.int64).reshape(-1, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shards:
-    """The shards of all options, and their distinct estimates, one per row."""
-
-    first_shard: Ints
-    estimate: Ints
-    storage: Sequence[tuple[int, ...]]
-    perf: Sequence[tuple[float, ...]]
-    total: list[float]
+Estimated = tuple[Ints, Ints, tuple[Any, Any, Floats]]
+"""As in SearchSpace: first_shard, estimate, and the estimates' storage, perf and total."""
 
 
-def _made(options: Sequence["ShardingOption"]) -> _Shards:
+def _made(options: Sequence["ShardingOption"]) -> Estimated:
     shards = [shard for option in options for shard in option.shards]
     keys = [(id(shard.perf), id(shard.storage)) for shard in shards]  # equal shards may share both
     distinct = dict(zip(keys, shards, strict=True)).values()
-    return _Shards(
-        first_shard=np.cumsum([0, *(len(option.shards) for option in options)], dtype=np.int64),
-        estimate=_numbers(keys),
-        storage=[_BYTES(shard.storage) for shard in distinct],
-        perf=[_MILLISECONDS(shard.perf) for shard in distinct],
-        total=[shard.perf.total for shard in distinct],
-    )
+    first_shard = np.cumsum([0, *(len(option.shards) for option in options)], dtype=np.int64)
+    storage = np.array([_BYTES(shard.storage) for shard in distinct]).reshape(-1, 3)
+    perf = np.array([_MILLISECONDS(shard.perf) for shard in distinct]).reshape(-1, 5)
+    total = np.array([shard.perf.total for shard in distinct], np.float64)
+    return first_shard, _numbers(keys), (storage, perf, total)
 
 
-def _unmade(shards: Sequence["UnmadeShards"]) -> _Shards:
+def _unmade(shards: Sequence["UnmadeShards"]) -> Estimated:
     """Return the same arrays as `_made`, without creating the shards."""
-    first = [option.first for option in shards]
     counts = [len(option.layout.sizes) for option in shards]
     begin = np.cumsum([0, *counts])
-    used = np.repeat(first - begin[:-1], counts) + np.arange(begin[-1])
-    which = [option.layout.which for option in shards]
-    sizes = [*map(len, which)]
-    storage, perf = shards[0].estimates.storage(used), shards[0].estimates.perf(used)
-    first_shard = np.cumsum([0, *sizes])
+    used = np.repeat([option.first for option in shards] - begin[:-1], counts)
+    storage, perf = shards[0].estimates.get(used + np.arange(begin[-1]))
+    first_shard = np.cumsum([0, *(len(option.layout.which) for option in shards)])
     estimate = np.empty(first_shard[-1], np.int64)
-    for start, shards_of, known in zip(first_shard.tolist(), which, begin.tolist(), strict=False):
-        np.add(shards_of, known, out=estimate[start : start + len(shards_of)])
-    return _Shards(
-        first_shard=first_shard,
-        estimate=estimate,
-        storage=_rows(_BYTES(storage)),
-        perf=_rows(_MILLISECONDS(perf)),
-        total=perf.total.tolist(),
-    )
+    for option, start, known in zip(shards, first_shard.tolist(), begin.tolist(), strict=False):
+        which = option.layout.which
+        np.add(which, known, out=estimate[start : start + len(which)])
+    of_estimates = _rows(_BYTES(storage)), _rows(_MILLISECONDS(perf)), perf.total.astype(np.float64)
+    return first_shard, estimate, of_estimates
 
 
-def of_options(
-    compute: Callable[[Any, Ints], Any], values: Any, estimate: Ints, first_shard: Ints
-) -> Any:
-    """Compute an array from the values of all shards, for some options at a time to save memory.
-
-    `compute` takes the values of these options' shards, and the first index of each option.
-    """
-    ends = np.searchsorted(first_shard, np.arange(_CHUNK, first_shard[-1], _CHUNK))
-    parts = []
-    for first, end in pairwise([0, *ends.tolist(), len(first_shard) - 1]):
-        shards = estimate[first_shard[first] : first_shard[end]]
-        parts.append(compute(values[shards], first_shard[first:end] - first_shard[first]))
-    return np.concatenate(parts)
+def _rows(columns: Iterable[Any]) -> Any:
+    return np.array([column.tolist() for column in columns]).T
 
 
-def _runs(shards: _Shards) -> tuple[Ints, Ints, Ints]:
+def runs(first_shard: Ints, estimate: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the runs of equal estimates in options, which are few, even on thousands of ranks.
 
     They are each run's estimate and its number of shards, and the first run of each option.
     """
-    first, estimate = shards.first_shard, shards.estimate
     starts = np.empty(len(estimate), bool)
     starts[:1] = True
     np.not_equal(estimate[1:], estimate[:-1], out=starts[1:])
-    starts[first[:-1]] = True
+    starts[first_shard[:-1]] = True
     start = np.flatnonzero(starts)
-    return estimate[start], np.diff(start, append=len(estimate)), np.searchsorted(start, first[:-1])
+    length = np.diff(start, append=len(estimate))
+    return estimate[start], length, np.searchsorted(start, first_shard[:-1])
 
 
-def _sums_in_order(values: Floats, first: Ints) -> Floats:
-    """Sum each option's values from left to right, as torchrec does; NumPy adds in pairs."""
-    option = np.repeat(np.arange(len(first)), np.diff(first, append=len(values)))
-    sums: Floats = np.bincount(option, weights=values, minlength=len(first)).astype(np.float64)
+def _sums_in_order(total: Floats, first_shard: Ints, estimate: Ints) -> Floats:
+    """Sum each option's values from left to right, as torchrec does; NumPy adds in pairs.
+
+    Arrays of all shards at once would take much memory, so some options are summed at a time.
+    """
+    ends = np.searchsorted(first_shard, np.arange(_CHUNK, first_shard[-1], _CHUNK))
+    sums = np.zeros(len(first_shard) - 1)
+    for first, end in pairwise([0, *ends.tolist(), len(sums)]):
+        option = np.repeat(np.arange(end - first), np.diff(first_shard[first : end + 1]))
+        values = total[estimate[first_shard[first] : first_shard[end]]]
+        sums[first:end] = np.bincount(option, weights=values, minlength=end - first)
     return sums
-
-
-def _rows(columns: Iterable[Any]) -> list[Any]:
-    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _numbers(keys: Iterable[Hashable]) -> Ints:

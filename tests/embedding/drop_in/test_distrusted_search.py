@@ -77,15 +77,15 @@ def test_other_ranks_of_the_same_rating_are_caught_in_mode_same_plan(monkeypatch
 
 
 def test_wrong_estimates_are_caught(monkeypatch):
-    perf = Estimates.perf
+    get = Estimates.get
 
     def cheap(self, number):
-        estimated = perf(self, number)
-        estimated.fwd_compute = estimated.fwd_compute * 0.5
-        return estimated
+        storage, perf = get(self, number)
+        perf.fwd_compute = perf.fwd_compute * 0.5
+        return storage, perf
 
-    monkeypatch.setattr(Estimates, "perf", cheap)
-    monkeypatch.setattr(Estimation, "_differ", lambda self, checks: False)
+    monkeypatch.setattr(Estimates, "get", cheap)
+    monkeypatch.setattr(Estimation, "_differs", lambda self, *_: False)
     assert_distrusted(problem(), "torchrec estimates table .* differently", check=True)
 
 
