@@ -231,11 +231,13 @@ def _goes_before(work: Work, column: int, other: int) -> bool:
 def _place_group(inputs: Inputs, work: Work, row: Ints, place: int, end: int) -> bool:
     """Place the columns order[place] to order[end], a group; return False if they do not fit."""
     column = work.order[place]
-    placement = inputs.placement[row[column]]
-    if placement == Placement.DEVICE:
+    if inputs.placement[row[column]] == Placement.DEVICE:
         return _place_part(inputs, work, row, column, 0, 0)
-    if placement == Placement.NOWHERE or (placement == Placement.HOSTS and end > place + 1):
-        return False
+    # Only tables that are each on a single host are placed together.
+    for placed in range(place, end):
+        placement = inputs.placement[row[work.order[placed]]]
+        if placement == Placement.NOWHERE or (placement == Placement.HOSTS and end > place + 1):
+            return False
     return _place_on_hosts(inputs, work, row, place, end)
 
 
@@ -303,8 +305,6 @@ def _place_part(inputs: Inputs, work: Work, row: Ints, column: int, part: int, h
         first, ranks, local_ranks = 0, work.state.total.size, inputs.local_ranks
     elif placement == Placement.HOSTS:
         start, end = part * host_ranks, (part + 1) * host_ranks
-    elif placement not in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
-        return False
     # 2. Place shard i on rank i of the host, or on the least loaded rank that it fits.
     for shard in range(start, end):
         estimate, rank = inputs.estimate[inputs.first_shard[option] + shard], -1
