@@ -13,7 +13,6 @@ The terms are bytes read, looked up and written, as in TorchRec's own estimate, 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,11 +36,8 @@ LAUNCH, START = "launch", "start"  # of each kernel, and of a pass
 _PAGE_BYTES = 4096
 
 
-class Caches(NamedTuple):
-    """Sizes of two caches in bytes; the size of the far cache includes the near cache."""
-
-    near: float
-    far: float
+Caches = tuple[float, float]
+"""Sizes of a near and a far cache in bytes; the size of the far cache includes the near cache."""
 
 
 def terms_of(shard: ShardWork, caches: Caches, distribution: LookupDistribution) -> Floats:
@@ -86,7 +82,8 @@ class Calibration:
     @property
     def caches(self) -> Caches:
         """The sizes of the caches, in bytes."""
-        return Caches(*(self.values.get(name, 0.0) for name in CACHES))
+        near, far = (self.values.get(name, 0.0) for name in CACHES)
+        return near, far
 
     def covers(self, kernel: str) -> bool:
         """Return whether a kernel was calibrated."""

@@ -3,7 +3,6 @@
 Coefficients are fitted to some points of the design, and judged by others.
 """
 
-import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -42,16 +41,23 @@ from planners.embedding.estimates.shard_work import (
     work_key,
 )
 
-FITTED, FITTED_WEIGHTED = "fitted", "fitted, weighted"
-FITTED_SHARED, FITTED_KERNELS = "fitted, shared tables", "fitted, several kernels"
-HELD_OUT, WEIGHTED, SHARED = "held out", "held out, weighted", "held out, shared tables"
-TABLES, KERNELS = "held out, several tables", "held out, several kernels"
+# The purposes of points: to fit to, and to judge the fit by; and what else they vary than sizes.
+FITTED, HELD_OUT = "fitted", "held out"
+_WEIGHTED, _SHARED = ", weighted", ", shared tables"
+_TABLES, _KERNELS = ", several tables", ", several kernels"
+POINTS = {
+    FITTED: 96,
+    FITTED + _WEIGHTED: 24,
+    FITTED + _SHARED: 24,
+    FITTED + _KERNELS: 16,
+    HELD_OUT: 24,
+    HELD_OUT + _WEIGHTED: 12,
+    HELD_OUT + _SHARED: 12,
+    HELD_OUT + _TABLES: 24,
+    HELD_OUT + _KERNELS: 12,
+}
+"""The number of points for each purpose."""
 
-FITTED_PURPOSES = FITTED, FITTED_WEIGHTED, FITTED_SHARED, FITTED_KERNELS
-PURPOSES = *FITTED_PURPOSES, HELD_OUT, WEIGHTED, SHARED, TABLES, KERNELS
-"""The purposes of points: to fit to, and to judge the fit by."""
-
-_POINTS = dict(zip(PURPOSES, (96, 24, 24, 16, 24, 12, 12, 24, 12), strict=True))
 _FEWEST, _FEWEST_OF_OTHERS = (
     12,
     2,
@@ -103,8 +109,8 @@ def design(kernel: str, seed: int = 0, share: float = 1.0, gib: float = 4.0) -> 
     """
     most = min(gib * 2**30, _MOST_BYTES_OF_TABLES)
     points: list[DesignPoint] = []
-    for number, (purpose, count) in enumerate(_POINTS.items()):
-        read = _MOST_OF_A_KERNEL if purpose in (FITTED_KERNELS, KERNELS) else _MOST_BYTES
+    for number, (purpose, count) in enumerate(POINTS.items()):
+        read = _MOST_OF_A_KERNEL if purpose.endswith(_KERNELS) else _MOST_BYTES
         shards = _shards(kernel, 100 * seed + number, most / 2, read)
         rng = random.Random(f"{purpose} {seed}")
         fewest = _FEWEST if purpose == FITTED else _FEWEST_OF_OTHERS
@@ -142,21 +148,19 @@ def _chosen(
     purpose: str, shards: Iterator[ShardWork], rng: random.Random, most: float
 ) -> tuple[ShardWork, ...]:
     """Return the shards of one point for this purpose, of at most `most` bytes together."""
-    several = {TABLES: _MOST_TABLES, FITTED_KERNELS: len(_GROUPS), KERNELS: len(_GROUPS)}
-    if purpose in several:
+    if purpose.endswith((_TABLES, _KERNELS)):
+        types = _GROUPS if purpose.endswith(_KERNELS) else _GROUPS[:1] * _MOST_TABLES
         chosen: list[ShardWork] = []
-        for number in range(rng.randint(2, several[purpose])):
-            shard = next(shards)
-            if purpose != TABLES:
-                shard = replace(shard, sharding_type=_GROUPS[number])
+        for sharding_type in types[: rng.randint(2, len(types))]:
+            shard = replace(next(shards), sharding_type=sharding_type)
             chosen.append(replace(shard, samples=(chosen or [shard])[0].samples))
             if sum(table.rows * table.row_bytes for table in chosen) > most:
                 return tuple(chosen[:-1])
         return tuple(chosen)
     shard = next(shards)
-    if purpose in (FITTED_WEIGHTED, WEIGHTED):
+    if purpose.endswith(_WEIGHTED):
         return (replace(shard, is_weighted=True),)
-    if purpose in (FITTED_SHARED, SHARED):
+    if purpose.endswith(_SHARED):
         features = rng.randint(2, _MOST_FEATURES)
         mean = max(1.0, float(round(shard.lookups[0] / features)))
         return (replace(shard, lookups=(mean,) * features),)
@@ -176,8 +180,12 @@ def fit_machine(
     points = [point for point in points if point.key in times]
     caches: Caches | None = None
     for kernel in dict.fromkeys(point.shards[0].kernel for point in points):
-        of_kernel = [point for point in points if point.shards[0].kernel == kernel]
-        alone = _for(of_kernel, FITTED)
+        fitted = [
+            point
+            for point in points
+            if point.shards[0].kernel == kernel and point.purpose.startswith(FITTED)
+        ]
+        alone = _for(fitted, FITTED)
         if len(alone) < _FEWEST:
             raise UsageError(
                 f"Kernel '{kernel}' was measured at {len(alone)} points; a fit needs {_FEWEST}."
@@ -188,8 +196,7 @@ def fit_machine(
                 _figure(name, [size] * 3, "bytes")
                 for name, size in zip(CACHES, caches, strict=True)
             ]
-            figures += _of_topology(alone, _for(of_kernel, FITTED_WEIGHTED), times)
-        fitted = _for(of_kernel, *FITTED_PURPOSES)
+            figures += _of_topology(alone, _for(fitted, FITTED + _WEIGHTED), times)
         terms = _terms(fitted, caches, distribution)
         for passed in PASSES:
             ends = fit(terms, _ms(fitted, times, passed)).T
@@ -211,8 +218,8 @@ def _figure(name: str, ends: Sequence[float] | Floats, unit: str = "") -> Fitted
     return FittedFigure(name, value, low, high, unit)
 
 
-def _for(points: Sequence[DesignPoint], *purposes: str) -> list[DesignPoint]:
-    return [point for point in points if point.purpose in purposes]
+def _for(points: Sequence[DesignPoint], purpose: str) -> list[DesignPoint]:
+    return [point for point in points if point.purpose == purpose]
 
 
 def _ms(points: Sequence[DesignPoint], times: Times, passed: str) -> Floats:
@@ -229,8 +236,8 @@ def _best_caches(
         terms = _terms(points, sizes, distribution)
         return sum(_solve(terms, milliseconds)[1] for milliseconds in passes)
 
-    pairs = (Caches(*pair) for pair in itertools.product(_NEAR, _FAR))
-    return min((pair for pair in pairs if pair.near < pair.far), key=remaining)
+    pairs = ((near, far) for near in _NEAR for far in _FAR if near < far)
+    return min(pairs, key=remaining)
 
 
 def _of_topology(
@@ -289,7 +296,7 @@ def _errors(
 ) -> list[FitError]:
     """Return the geometric mean relative error for each purpose of points."""
     errors = []
-    for purpose in PURPOSES:
+    for purpose in POINTS:
         if chosen := _for(points, purpose):
             estimated = np.array([calibration.rank_ms(point.shards) for point in chosen])
             measured = np.array([sum(times[point.key].values()) for point in chosen])

@@ -1,7 +1,6 @@
 """Estimators with a machine's calibrated coefficients, for TorchRec's planner and for ours."""
 
 import csv
-from functools import partial
 
 from torchrec.distributed.planner.estimator.annotations import backward_compute, forward_compute
 from torchrec.distributed.planner.estimator.config import EmbeddingPerfEstimatorConfig
@@ -13,18 +12,11 @@ from torchrec.distributed.planner.estimator.estimator import (
 from torchrec.distributed.planner.estimator.types import ShardPerfContext
 from torchrec.distributed.planner.types import ParameterConstraints, ShardEstimator, Topology
 
-from harness.contract import Prepared, UsageError, read_file
+from harness.contract import UsageError, read_file
 from planners.embedding.coefficients import read_coefficients
-from planners.embedding.decision import Plan, prepare
-from planners.embedding.drop_in.planner import Planner
 from planners.embedding.estimates.calibration import PASSES, Calibration
 from planners.embedding.estimates.shard_work import work_of_context
 from planners.embedding.memory.estimator import StepStorageEstimator
-from planners.embedding.plan_files.table import PlanTable
-from planners.embedding.problem import EmbeddingProblem
-from planners.embedding.quality import arrays
-from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.search.outcome import Found, placed
 
 _FORWARD, _BACKWARD = PASSES
 
@@ -91,29 +83,3 @@ def _calibration_in(file: str) -> Calibration:
         if coefficients := read_coefficients(row.get("coefficients") or ""):
             return Calibration(coefficients)
     raise UsageError(f"{file} has no coefficients; `shardbench calibrate` writes a file with them.")
-
-
-def calibrated_plan(problem: EmbeddingProblem) -> Prepared[Plan]:
-    """Prepare the search for the best plan by the problem's calibrated coefficients.
-
-    The returned plan has TorchRec's own estimates, so that it is rated like other plans.
-    """
-    topology, calibration = problem.topology, Calibration(problem.coefficients)
-    prepared = prepare(
-        problem,
-        partial(Planner, mode="best-plan", search_seconds=problem.search_seconds),
-        enumerator=lambda: problem.enumerator(
-            DistinctShardEnumerator,
-            calibrated_estimators(calibration, topology, problem.constraints),
-        ),
-    )
-
-    def plan() -> Plan:
-        made = prepared.run()
-        assert isinstance(made, Plan)
-        space, _ = arrays(problem)
-        chosen = PlanTable.of_options(made.options, topology.world_size).chosen(space)
-        assert chosen is not None  # the plan's options are the problem's
-        return Plan(tuple(placed(space, Found(*chosen, rating=0.0, proposals=1, partitions=1))))
-
-    return Prepared(run=plan)

@@ -26,8 +26,6 @@ _EXPONENT = 1.05  # of Merlin's synthetic models
 _ZIPF_RANGES = 199  # that grow geometrically, so that the rows of a range are nearly equally likely
 _SCATTER = 2654435761  # a prime, so that hot rows are not adjacent
 
-_DTYPES = {4.0: "fp32", 2.0: "fp16"}  # by bytes, all that TorchRec's estimator knows
-
 
 @dataclass(frozen=True, slots=True)
 class ShardWork:
@@ -133,7 +131,7 @@ def work_of_context(context: ShardPerfContext) -> ShardWork:
         context.emb_dim,
         tuple(length * poolings for length, poolings in numbers),
         int(context.batch_sizes[0]) * context.world_size,
-        _DTYPES.get(context.table_data_type_size, "fp32"),
+        "fp16" if context.table_data_type_size == 2 else "fp32",  # of this size
         context.is_weighted,
     )
     return _of_shard(work, context.hash_size_for_clamping, context)

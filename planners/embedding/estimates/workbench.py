@@ -27,8 +27,7 @@ from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.decision import Plan, fingerprint, torchrec_quiet, validate
 from planners.embedding.estimates.calibration import REFERENCE_MS, Calibration
 from planners.embedding.estimates.coefficient_fit import REFERENCE, design, fit_machine
-from planners.embedding.estimates.device import FUSED, Device, rows_that_fit
-from planners.embedding.estimates.kernels import RankKernels
+from planners.embedding.estimates.kernels import FUSED, Device, RankKernels, rows_that_fit
 from planners.embedding.estimates.shard_work import (
     LookupDistribution,
     ShardWork,
@@ -251,19 +250,19 @@ def _made_plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[t
             continue
         assert isinstance(made, Plan)
         yield name, made
-    # 2. The relaxed plan of the bound, rounded, unless it leaves a table without an option.
+    # 2. The relaxed plan of the bound, rounded.
     space, devices = arrays(problem)
-    rng = np.random.default_rng(seed)
-    base = next(proofs(candidates(space, devices))).relaxed
-    if (base < 0).any():
-        base = _any_options(space, rng)
-    elif plan := _placed(space, devices, base):
+    relaxed = next(proofs(candidates(space, devices))).relaxed
+    if (relaxed < 0).any():  # no plan exists
+        return
+    if plan := _placed(space, devices, relaxed):
         yield "relaxed, rounded", plan
     # 3. Plans that no planner makes, from hardly changed to all random, so that ranks differ.
+    rng = np.random.default_rng(seed)
     for count in range(_TRIES_PER_PLAN * number):
         disorder = (count % number + 0.5) / number
         changed = rng.random(space.tables) < disorder
-        options = np.where(changed, _any_options(space, rng), base)
+        options = np.where(changed, _any_options(space, rng), relaxed)
         noise = np.exp(rng.normal(0, _MOST_NOISE * disorder, len(space.total)))
         noisy = replace(space, perf=space.perf * noise[:, None], total=space.total * noise)
         if plan := _placed(noisy, devices, options):

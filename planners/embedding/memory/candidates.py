@@ -35,8 +35,6 @@ from planners.embedding.memory.rank import RankJob, measure_rank
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.options import with_shards
 
-_NOT_ON_CPU = "adam"
-
 
 def memory_candidates(
     problem: EmbeddingProblem, plans: Sequence[tuple[str, Plan]], device: str, seed: int
@@ -52,7 +50,8 @@ def memory_candidates(
         )
     if problem.paths:
         raise NotApplicable("Memory is measured for tables, not for the model of a captured file.")
-    optimizers = [name for name in OPTIMIZERS if device == "cuda" or name != _NOT_ON_CPU]
+    # fbgemm has no Adam on a CPU.
+    optimizers = [name for name in OPTIMIZERS if device == "cuda" or name != "adam"]
     for name, plan in plans:
         options = _in_order(problem, plan)
         for optimizer in optimizers:

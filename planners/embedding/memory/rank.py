@@ -10,10 +10,10 @@ import os
 import statistics
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any
 from unittest import mock
 
@@ -156,17 +156,13 @@ def terms_of(model: DistributedModelParallel, inputs: KeyedJaggedTensor) -> Term
         ]
         states = [state for kernel in kernels for state in kernel.split_optimizer_states()]
         terms[group_of(kind)] = {
-            WEIGHTS: _bytes(w for kernel in kernels for w in kernel.split_embedding_weights()),
-            OPTIMIZER: _bytes(chain.from_iterable(states)),
-            INPUTS: _bytes([features.values(), features.lengths()]),
-            OUTPUTS: _bytes([output]),
-            GRADIENTS: _bytes([output.grad]),
+            WEIGHTS: sum(w.nbytes for kernel in kernels for w in kernel.split_embedding_weights()),
+            OPTIMIZER: sum(tensor.nbytes for state in states for tensor in state),
+            INPUTS: features.values().nbytes + features.lengths().nbytes,
+            OUTPUTS: output.nbytes,
+            GRADIENTS: output.grad.nbytes,
         }
     return terms
-
-
-def _bytes(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 @contextmanager

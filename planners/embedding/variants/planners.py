@@ -92,15 +92,41 @@ def _certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
 
 
 def _calibrated(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    from planners.embedding.estimates.estimator import calibrated_plan
+    """Prepare the search by calibrated estimates, for a plan that is rated by torchrec's own."""
+    from planners.embedding.decision import Plan, prepare
+    from planners.embedding.drop_in.planner import Planner
+    from planners.embedding.estimates.calibration import Calibration
+    from planners.embedding.estimates.estimator import calibrated_estimators
+    from planners.embedding.plan_files.table import PlanTable
+    from planners.embedding.quality import arrays
     from planners.embedding.search import warm_up
+    from planners.embedding.search.enumeration import DistinctShardEnumerator
+    from planners.embedding.search.outcome import Found, placed
 
     if not problem.coefficients:
         raise NotApplicable(
             "The topology has no coefficients; `shardbench calibrate` writes one with coefficients."
         )
     warm_up.ready(warm_up.BEST_PLAN)
-    return calibrated_plan(problem)
+    topology, calibration = problem.topology, Calibration(problem.coefficients)
+    prepared = prepare(
+        problem,
+        partial(Planner, mode="best-plan", search_seconds=problem.search_seconds),
+        enumerator=lambda: problem.enumerator(
+            DistinctShardEnumerator,
+            calibrated_estimators(calibration, topology, problem.constraints),
+        ),
+    )
+
+    def plan() -> Plan:
+        made = prepared.run()
+        assert isinstance(made, Plan)
+        space, _ = arrays(problem)
+        chosen = PlanTable.of_options(made.options, topology.world_size).chosen(space)
+        assert chosen is not None  # both have the problem's options
+        return Plan(tuple(placed(space, Found(*chosen, rating=0.0, proposals=1, partitions=1))))
+
+    return Prepared(run=plan)
 
 
 _TORCHREC = "torchrec 1.9.2"

@@ -3,11 +3,11 @@
 import csv
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from importlib import resources
 from itertools import count
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
@@ -155,67 +155,66 @@ def _read(file: str) -> tuple[str, tuple[_Record, ...]]:
     return comment.removeprefix("# source: "), tuple(csv.DictReader(lines))
 
 
-@dataclass(frozen=True, slots=True)
-class _Published:
-    """A model's tables, from a packaged file; `assigned` names attributes that the file lacks."""
+class _Model(NamedTuple):
+    """A published model: the packaged file of its tables, a description, and their builder."""
 
     file: str
     about: str
     build: Callable[[tuple[_Record, ...]], Iterator[Table]]
-    assigned: str = ""
 
     def tables(self) -> tuple[Table, ...]:
         """Build the tables, in the order of the data file."""
         return tuple(self.build(_read(self.file)[1]))
 
-    def described(self, name: str) -> Workload:
-        """Return the workload's entry, under `name`, in the list of workloads."""
-        tables = self.tables()
-        gib = sum(table.bytes for table in tables) / 2**30
-        text = f"{self.about}: {len(tables)} tables, {gib:,.1f} GiB"
-        if self.assigned:
-            text += f"; assigned, not published: {self.assigned}"
-        return Workload(name, text, _read(self.file)[0])
 
-
-_PUBLISHED = {
-    "dlrm-856": _Published(
+_MODELS = {
+    "dlrm-856": _Model(
         "dlrm_datasets_2021_t856_rows.csv",
         "the tables of Meta's 856-table ads dataset of 2021 that are not empty",
         _ads,
-        assigned="dimension, pooling factor",
     ),
     **{
-        f"merlin-{model}": _Published(
+        f"merlin-{model}": _Model(
             "merlin_synthetic_v3.csv",
             f"Merlin's synthetic ads model '{model}', with tables that features share",
             partial(_merlin, model=model),
         )
         for model in ("tiny", "small", "medium", "large", "jumbo", "colossal")
     },
-    "dlrm-dcnv2": _Published(
+    "dlrm-dcnv2": _Model(
         "criteo_mlperf_tables.csv",
         "MLPerf's DLRM-DCNv2 on multi-hot Criteo Terabyte",
         partial(_criteo, workload="mlperf_dlrm_dcnv2"),
     ),
-    "criteo-kaggle": _Published(
+    "criteo-kaggle": _Model(
         "criteo_mlperf_tables.csv",
         "DLRM on one-hot Criteo Kaggle",
         partial(_criteo, workload="criteo_kaggle"),
     ),
 }
+_ASSIGNED = {
+    "dlrm-856": "dimension, pooling factor",
+    _SYNTHETIC.name: "rows, dimension, pooling factor",
+    _MIXTURE.name: "rows, dimension, pooling factor",
+}
 
 
 def list_workloads() -> tuple[Workload, ...]:
     """Return the workloads that have names; a user's file is also a workload, named by its path."""
-    return (*(model.described(name) for name, model in _PUBLISHED.items()), _SYNTHETIC, _MIXTURE)
+    published = []
+    for name, model in _MODELS.items():
+        tables = model.tables()
+        gib = sum(table.bytes for table in tables) / 2**30
+        text = f"{model.about}: {len(tables)} tables, {gib:,.1f} GiB"
+        if made_up := assigned(name):
+            text += f"; assigned, not published: {made_up}"
+        published.append(Workload(name, text, _read(model.file)[0]))
+    return (*published, _SYNTHETIC, _MIXTURE)
 
 
 def assigned(name: str) -> str:
     """Return, as text, the attributes that no source has and that are assigned here, or ''."""
-    if name in (_SYNTHETIC.name, _MIXTURE.name):
-        return "rows, dimension, pooling factor"
-    return _PUBLISHED[name].assigned if name in _PUBLISHED else ""
+    return _ASSIGNED.get(name, "")
 
 
 def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
@@ -235,7 +234,7 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
             return rng.uniform(0, 8.2 if rng.random() < 0.1 else 7.3)
 
         return _generated(rng, asked.tables or drawn, exponent, _MIXTURE_DIMS)
-    tables = read_tables(spec.name) if is_table_file(spec.name) else _PUBLISHED[spec.name].tables()
+    tables = read_tables(spec.name) if is_table_file(spec.name) else _MODELS[spec.name].tables()
     if asked.tables is None:
         return tables
     if asked.tables > len(tables):
@@ -255,9 +254,9 @@ def _parameters(
         return read_parameters(spec, MixtureParameters)
     if spec.name == _SYNTHETIC.name:
         return read_parameters(spec, SyntheticParameters)
-    if not is_table_file(spec.name) and spec.name not in _PUBLISHED:
+    if not is_table_file(spec.name) and spec.name not in _MODELS:
         files = (f"FILE{suffix}" for suffix in (*SUFFIXES, ".json", ".json.gz"))
-        raise unknown("workload", spec.name, (*_PUBLISHED, _SYNTHETIC.name, _MIXTURE.name, *files))
+        raise unknown("workload", spec.name, (*_MODELS, _SYNTHETIC.name, _MIXTURE.name, *files))
     return read_parameters(spec, SampleParameters)
 
 

@@ -23,18 +23,16 @@ from planners.embedding.coefficients import (
 from planners.embedding.decision import Plan, fingerprint, validate
 from planners.embedding.estimates.calibration import LAUNCH, PASSES, START, TERMS, Calibration
 from planners.embedding.estimates.coefficient_fit import (
-    FITTED_PURPOSES,
     HELD_OUT,
-    PURPOSES,
+    POINTS,
     DesignPoint,
     Times,
     design,
     fit_machine,
     torchrec_bytes,
 )
-from planners.embedding.estimates.device import Device
 from planners.embedding.estimates.estimator import calibrated_estimators
-from planners.embedding.estimates.kernels import RankKernels
+from planners.embedding.estimates.kernels import Device, RankKernels
 from planners.embedding.estimates.shard_work import LookupDistribution, ShardWork, shards_by_rank
 from planners.embedding.estimates.workbench import EmbeddingWorkbench, different_plans, with_kernels
 from planners.embedding.memory.candidates import memory_candidates
@@ -85,7 +83,7 @@ def test_calibrating_finds_the_coefficients_of_a_made_up_device():
     for size, true in zip(calibration.caches, DEVICE.caches, strict=True):
         assert 0.5 <= size / true <= 2  # of a grid of sizes
     for point in points:
-        if point.purpose not in FITTED_PURPOSES:
+        if point.purpose.startswith(HELD_OUT):
             ratio = calibration.rank_ms(point.shards) / DEVICE.rank_ms(point.shards)
             assert ratio == pytest.approx(1, abs=0.12)
     inside = [
@@ -101,11 +99,11 @@ def test_calibrating_finds_the_coefficients_of_a_made_up_device():
 def test_without_noise_the_fit_is_right_on_other_sizes():
     points = design("fused", seed=1)
     errors = fit_machine(points, times_of(points), UNIFORM).errors
-    assert {error.purpose for error in errors} == set(PURPOSES)
+    assert {error.purpose for error in errors} == set(POINTS)
     assert max(error.error for error in errors) < 0.005
 
 
-def test_too_small_a_design_is_refused():
+def test_too_few_points_are_refused():
     points = design("fused", share=0.1)[:5]
     with pytest.raises(UsageError, match="a fit needs 12"):
         fit_machine(points, times_of(points), UNIFORM)
@@ -144,39 +142,29 @@ def shards_in(plan: Sequence[ShardingOption], topology) -> list[tuple[ShardWork,
     return [pair for rank in shards_by_rank(plan, topology) for pair in rank]
 
 
-def test_the_estimator_gives_torchrec_the_calibrated_times_of_shards(problem: EmbeddingProblem):
-    estimators = calibrated_estimators(DEVICE, problem.topology, problem.constraints)
-    options = problem.enumerator(EmbeddingEnumerator, estimators).enumerate(
-        problem.module, problem.sharders
-    )
-    fused = [option for option in options if option.compute_kernel == "fused"]
-    for option in fused:
-        for number, shard in enumerate(option.shards):
-            shard.rank = number % problem.topology.world_size
-    assert fused
-    for work, shard in shards_in(fused, problem.topology):
-        assert shard.perf.fwd_compute == pytest.approx(DEVICE.shard_ms(work, "forward"))
-        assert shard.perf.bwd_compute == pytest.approx(DEVICE.shard_ms(work, "backward"))
-
-
-def test_sequences_keep_torchrecs_own_times_and_their_memory_is_not_measured(tmp_path):
-    """A calibration is of pooled lookups, so sequences are estimated as torchrec does."""
+def test_pooled_tables_have_calibrated_times_and_sequences_torchrecs_own(tmp_path):
     file = tmp_path / "t.csv"
     file.write_text("rows,dim,pooling_factor,lookup\n9000,64,20,sequence\n8000,64,9,pooled\n")
     problem = built_problem.problem(str(file), gpus=4)
-    with pytest.raises(NotApplicable, match="table_0 is sequence"):
-        list(memory_candidates(problem, [], "cpu", 0))
     estimators = calibrated_estimators(DEVICE, problem.topology, problem.constraints)
     own, calibrated = (
         problem.enumerator(EmbeddingEnumerator, made).enumerate(problem.module, problem.sharders)
         for made in (None, estimators)
     )
+    pooled = [option for option in calibrated if option.is_pooled]
+    pooled = [option for option in pooled if option.compute_kernel == "fused"]
+    for option in pooled:
+        for number, shard in enumerate(option.shards):
+            shard.rank = number % 4
+    assert len(pooled) > 3
+    for work, shard in shards_in(pooled, problem.topology):
+        assert shard.perf.fwd_compute == pytest.approx(DEVICE.shard_ms(work, "forward"))
+        assert shard.perf.bwd_compute == pytest.approx(DEVICE.shard_ms(work, "backward"))
     for option, other in zip(own, calibrated, strict=True):
-        if option.compute_kernel == "fused":
-            times, others = (
-                [shard.perf.fwd_compute for shard in some.shards] for some in (option, other)
-            )
-            assert (times == others) == (not option.is_pooled), option.fqn
+        if not option.is_pooled:
+            assert [shard.perf for shard in option.shards] == [s.perf for s in other.shards]
+    with pytest.raises(NotApplicable, match="table_0 is sequence"):
+        list(memory_candidates(problem, [], "cpu", 0))
 
 
 def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(

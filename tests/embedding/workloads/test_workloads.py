@@ -4,13 +4,16 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+import built_problem
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from harness.model.errors import UsageError
-from harness.model.ids import WorkloadSpec
+from harness.contract import UsageError, WorkloadSpec
+from planners.embedding.quality import arrays
 from planners.embedding.tables.files import Table
 from planners.embedding.workloads.catalog import (
+    DDR,
+    HBM,
     assigned,
     label,
     list_workloads,
@@ -18,8 +21,7 @@ from planners.embedding.workloads.catalog import (
     scaled,
     sized_tables,
 )
-
-LISTED = {workload.name: workload for workload in list_workloads()}
+from planners.embedding.workloads.mixture import Mixture, mixture
 
 
 def load(text: str) -> tuple[Table, ...]:
@@ -64,16 +66,10 @@ def test_what_is_drawn_is_the_same_on_every_machine() -> None:
     assert load("synthetic") == load("synthetic[tables=100,seed=0]") != load("synthetic[seed=1]")
 
 
-@pytest.mark.parametrize("name", LISTED)
-def test_every_listed_workload_has_usable_tables(name: str) -> None:
-    tables = load(name)
-    assert len({table.name for table in tables}) == len(tables)
-    assert all(table.rows >= 1 and table.dim % 4 == 0 for table in tables)
-
-
 def test_assigned_attributes_are_labelled() -> None:
-    assert [name for name in LISTED if assigned(name)] == ["dlrm-856", "synthetic", "mixture"]
-    assert LISTED["dlrm-856"].summary.endswith(assigned("dlrm-856"))
+    listed = {workload.name: workload for workload in list_workloads()}
+    assert [name for name in listed if assigned(name)] == ["dlrm-856", "synthetic", "mixture"]
+    assert listed["dlrm-856"].summary.endswith(assigned("dlrm-856"))
 
 
 @settings(deadline=None)
@@ -170,3 +166,37 @@ def test_scaling_meets_the_goal_and_changes_row_counts_alone(tables, goal: int) 
         assert after == replace(before, rows=after.rows)
         assert after.rows == 1 or after.rows > 1 < before.rows
     assert len(set(pairs)) == len({before for before, _ in pairs})
+
+
+def drawn(seed: int) -> Mixture:
+    return mixture(WorkloadSpec("mixture", {"seed": str(seed)}))
+
+
+def test_seeds_of_a_mixture_draw_all_kinds() -> None:
+    kinds = [drawn(seed) for seed in range(200)]
+    assert {len(kind.kernels) for kind in kinds} == {1, 2, 4}
+    assert len({kind.sharding_types for kind in kinds}) == 4
+    assert {kind.hbm for kind in kinds} == set(HBM)
+    assert {kind.ddr for kind in kinds} == set(DDR)
+    assert load("mixture[seed=3]") == load("mixture[seed=3]") != load("mixture[seed=4]")
+
+
+def test_parameters_of_a_mixture_say_what_the_seed_would_draw() -> None:
+    spec = WorkloadSpec.parse("mixture[seed=1,tables=40,kernels=cached,hbm=0.45,ddr=0.7]")
+    assert len(load_tables(spec)) == 40
+    kind = mixture(spec)
+    assert (kind.hbm, kind.ddr) == (0.45, 0.7)
+    assert kind.kernels == ("fused", "fused_uvm_caching")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_mixture_has_the_memory_the_kernels_and_the_types_that_it_allows(seed: int) -> None:
+    problem, kind = built_problem.problem(f"mixture[seed={seed}]", gpus=8), drawn(seed)
+    size = sum(table.bytes for table in problem.tables)
+    assert sum(problem.usable_hbm) == pytest.approx(kind.hbm * size + 8 * kind.spare, rel=1e-6)
+    assert sum(problem.usable_ddr) == pytest.approx(kind.ddr * size, rel=1e-6)
+    space, devices = arrays(problem)
+    assert space.tables == len(problem.tables)
+    assert {option.compute_kernel for option in space.options} <= set(kind.kernels)
+    assert {option.sharding_type for option in space.options} <= set(kind.sharding_types)
+    assert devices.storage[0, 0] == problem.usable_hbm[0]
