@@ -5,7 +5,6 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import Any
 
-from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import DeviceHardware, PlannerError, Storage, Topology
 
 from planners.embedding.problem import EmbeddingProblem
@@ -45,6 +44,11 @@ def with_memory(topology: Topology, **amounts: int) -> Topology:
     return other
 
 
+def least_of(topology: Topology, kind: str) -> int:
+    """Return the bytes of `hbm` or `ddr` of the rank with the least."""
+    return min(int(getattr(device.storage, kind)) for device in topology.devices)
+
+
 def least_total(problem: EmbeddingProblem, kind: str, usable: int) -> tuple[int, int] | None:
     """Return two numbers of bytes of `hbm` or `ddr` per rank that enclose the least sufficient one.
 
@@ -54,10 +58,9 @@ def least_total(problem: EmbeddingProblem, kind: str, usable: int) -> tuple[int,
     """
 
     def left(total: int) -> int:
-        topology = memory_left(problem, with_memory(problem.topology, **{kind: total}))
-        return int(min(getattr(device.storage, kind) for device in topology.devices))
+        return least_of(memory_left(problem, with_memory(problem.topology, **{kind: total})), kind)
 
-    present = min(getattr(device.storage, kind) for device in problem.topology.devices)
+    present = least_of(problem.topology, kind)
     scale = max(usable, present, 1)
     totals = range(present, _MOST * scale, max(scale // _PRECISION, 1))
     place = bisect_left(totals, usable, key=left)
@@ -74,25 +77,14 @@ def share_leaving(total: int, usable: int) -> float:
     return parts / 10_000
 
 
-def reserving(problem: EmbeddingProblem, share: float) -> EmbeddingProblem:
-    """Return the problem with this share of each device's HBM reserved."""
-    return changed(problem, reservation=lambda: FixedPercentageStorageReservation(share))
-
-
 def on_ranks(problem: EmbeddingProblem, ranks: int) -> EmbeddingProblem:
     """Return the problem on another number of ranks, each with the memory of the smallest one."""
     topology = copy.deepcopy(problem.topology)
-    storages = [vars(device.storage) for device in topology.devices]
-    smallest = {kind: min(storage[kind] for storage in storages) for kind in storages[0]}
+    storage = {kind: least_of(topology, kind) for kind in vars(topology.devices[0].storage)}
     perf = topology.devices[0].perf
     topology._world_size, topology._custom_topology_data = ranks, None
     topology._devices = [
-        DeviceHardware(rank=rank, storage=Storage(**smallest), perf=copy.copy(perf))
+        DeviceHardware(rank=rank, storage=Storage(**storage), perf=copy.copy(perf))
         for rank in range(ranks)
     ]
     return changed(problem, topology=topology, options=None)
-
-
-def with_batch(problem: EmbeddingProblem, batch_size: int) -> EmbeddingProblem:
-    """Return the problem with another batch size."""
-    return changed(problem, batch_size=batch_size, options=None)
