@@ -23,8 +23,9 @@ from typing_extensions import override
 
 from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.best_plan.candidates import all_candidates
-from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.proofs import proofs
+from planners.embedding.best_plan.replanning import Replanning
+from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally
 from planners.embedding.capture.file import plain
 from planners.embedding.capture.mirrors import device_runs
 from planners.embedding.drop_in.checks import fault_of
@@ -126,7 +127,7 @@ class CachedSearch(CompiledSearch):
             self._folder.touch(file)
             self.use, sentence = "near hit", "%s is used again"
         else:
-            if NearSearch.can_search(space, devices):
+            if can_be_placed_locally(space, devices):
                 plan = self._started_from(space, devices, known)
             if plan is None:
                 return super().search(space, devices)
@@ -169,7 +170,7 @@ class CachedSearch(CompiledSearch):
         Return the best plan without a limit if it is more than the share `near` better, and None if
         there is no plan.
         """
-        search = NearSearch(space, devices, known.moves, self._deadline, self._planner._seed)
+        search = Replanning(space, devices, known.moves, self._deadline, self._planner._seed)
         plan = search.search(self._most_moved * known.total_bytes(space.options))
         best = search.unlimited
         if not isinstance(plan, Found) or (

@@ -33,7 +33,7 @@ class Ticking:
 
 @pytest.mark.parametrize("limit", [{"search_seconds": 1.0}, {"timeout_seconds": 1}])
 def test_a_time_limit_ends_the_search(monkeypatch, limit):
-    monkeypatch.setattr("planners.embedding.best_plan.local.rounds.WORK_AT_ONCE", 400_000)
+    monkeypatch.setattr("planners.embedding.best_plan.local.WORK_AT_ONCE", 400_000)
     built = problem("synthetic[tables=44,seed=1,memory=tight]", gpus=8)
     looks = []
     for seconds in (0.01, 0.03):
