@@ -11,9 +11,11 @@ from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Stor
 
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.linear import linear_bound
-from planners.embedding.best_plan.local.rounds import construct, improve
-from planners.embedding.best_plan.local.state import local_tables, new_state
+from planners.embedding.best_plan.local import local_tables, new_state
+from planners.embedding.best_plan.rounds import search
 from planners.embedding.search.space import Devices, Placement, SearchSpace, search_space
+
+NO_TABLES = np.empty(0, np.int64)
 
 KINDS = {
     "uniform": ("row_wise", "uniform"),
@@ -165,7 +167,7 @@ def constructed(space, placed_on, seed=0, doublings=0):
     bound, options = linear_bound(found)
     tables = local_tables(found)
     state = new_state(tables, [seed], math.inf, bound, doublings)
-    construct(tables, state, np.arange(space.tables), options)
+    search(tables, state, np.arange(space.tables), options, 0, 0.0, 0.0)
     return tables, state
 
 
@@ -190,5 +192,5 @@ def varied(tables=8, hosts=2):
 
 def searched(seed, work=700_000):
     tables, state = constructed(*varied(), seed=seed, doublings=1)
-    improve(tables, state, work, 0.0, 1.0, 1.0)
+    search(tables, state, NO_TABLES, NO_TABLES, work, 1.0, 0.0)
     return state

@@ -204,11 +204,12 @@ def _facts(shards: Sequence[ShardWork]) -> dict[str, str]:
     """Return, for each property such as the kernel, the value with the most looked-up bytes."""
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for shard in shards:
+        pooling = sum(shard.lookups) / len(shard.lookups) / (shard.share or 1.0)
         facts = {
             "kernel": shard.kernel,
             "sharding type": shard.sharding_type,
             "dimension": str(shard.columns),
-            "pooling factor": f"{shard.table_lookups / len(shard.lookups):g}",
+            "pooling factor": f"{pooling:g}",
         }
         for fact, value in facts.items():
             sums[fact][value] += shard.indices * shard.columns

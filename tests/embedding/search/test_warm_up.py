@@ -19,8 +19,9 @@ import numpy as np
 from random_options import random_case
 
 from planners.embedding.search import compiling, warm_up
-from planners.embedding.best_plan.near.search import NearSearch
+from planners.embedding.best_plan.replanning import Replanning
 from planners.embedding.best_plan.search import best_plan
+from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally
 from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import devices_of, search_space
@@ -34,9 +35,9 @@ for seed in range(10):
     case = random_case(Random(seed), towers=False)
     space, devices = search_space(case.options), devices_of(case.topology)
     best_plan(space, devices, Deadline(0.01))
-    if NearSearch.can_search(space, devices):
+    if can_be_placed_locally(space, devices):
         nowhere = np.full(len(space.estimate), -1)
-        search = NearSearch(space, devices, lambda *_: Moves(nowhere, -nowhere), Deadline(0.01))
+        search = Replanning(space, devices, lambda *_: Moves(nowhere, -nowhere), Deadline(0.01))
         search.search(0)
 assert all(len(kernel.signatures) == 1 for kernel in kernels)
 """
