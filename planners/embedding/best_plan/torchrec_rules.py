@@ -22,7 +22,7 @@ from planners.embedding.best_plan.candidates import (
     sums_of,
 )
 from planners.embedding.same_plan.bin_proposer import BinProposer
-from planners.embedding.same_plan.partition import PartitionRules
+from planners.embedding.same_plan.proposals import PartitionRules
 from planners.embedding.same_plan.search import SamePlan
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import Devices, Ints, SearchSpace, load_of, torchrecs_order

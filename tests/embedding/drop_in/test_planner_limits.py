@@ -48,6 +48,8 @@ def test_a_time_limit_ends_the_search(monkeypatch, limit):
 def test_making_the_arrays_counts_as_search(monkeypatch):
     """After it no time is left for a bound."""
     built, now = problem(), [0.0]
+    planner = new_planner(built, mode="best-plan", search_seconds=3.0)
+    planner._clock = lambda: now[0]
     flatten = CompiledSearch.flatten
 
     def slow(self, options):
@@ -55,9 +57,6 @@ def test_making_the_arrays_counts_as_search(monkeypatch):
         return flatten(self, options)
 
     monkeypatch.setattr(CompiledSearch, "flatten", slow)
-    monkeypatch.setattr("planners.embedding.best_plan.search.proofs", None)
-    planner = new_planner(built, mode="best-plan", search_seconds=3.0)
-    planner._clock = lambda: now[0]
     planner.plan(built.module, built.sharders)
     assert planner._best_plan
     assert not planner.bound_ms
