@@ -15,7 +15,7 @@ from torchrec.distributed.planner.types import Proposer, ShardingOption
 
 from harness.contract import Progress, Recorder
 from planners.embedding.drop_in.compiled_search import CompiledSearch
-from planners.embedding.series.observing import counted, observe_components, phases, replace_timed
+from planners.embedding.series.driver import counted, observe_components, phases, replace_timed
 from planners.instruments import replaced
 
 

@@ -139,46 +139,36 @@ class EmbeddingProblem:
 def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
     """Build the planning problem of a workload; raises UsageError if the workload is malformed."""
     if workload.name == "mixture":
-        tables = load_tables(workload)
-        drawn = mixture(workload)
-        sharder: ModuleSharder[nn.Module] = EmbeddingBagCollectionSharder()
-        return replace(
-            _problem(workload, tables, drawn.on(topology, tables)),
-            constraints=drawn.constraints(tables),
-            sharders=[sharder],
-            kernels=frozenset(drawn.kernels),
-            memory=f"HBM {drawn.hbm:g} and DDR {drawn.ddr:g} of the tables",
-        )
-    sizes = sizes_of(workload)
-    usable_hbm = int(topology.hbm_bytes * (1 - RESERVED_FRACTION)) * topology.gpus
-    tables = sized_tables(workload, usable_hbm)
-    if sizes.memory == "mixed":
-        wanted = int(_MIXED_DDR_SHARE * sum(table.bytes for table in tables)) // topology.gpus
-        topology = replace(topology, ddr_bytes=min(wanted, topology.ddr_bytes or wanted))
-    return _problem(workload, tables, topology, sizes.memory or "as listed", sizes.weights)
-
-
-def _problem(
-    workload: WorkloadSpec,
-    tables: tuple[Table, ...],
-    topology: Topology,
-    memory: str = "",
-    weights: str = "meta",
-) -> EmbeddingProblem:
+        tables, drawn = load_tables(workload), mixture(workload)
+        topology, weights = drawn.on(topology, tables), "meta"
+        memory = f"HBM {drawn.hbm:g} and DDR {drawn.ddr:g} of the tables"
+        constraints, kernels = drawn.constraints(tables), drawn.kernels
+        sharders: list[ModuleSharder[nn.Module]] = [EmbeddingBagCollectionSharder()]
+    else:
+        sizes = sizes_of(workload)
+        usable_hbm = int(topology.hbm_bytes * (1 - RESERVED_FRACTION)) * topology.gpus
+        tables = sized_tables(workload, usable_hbm)
+        if sizes.memory == "mixed":
+            wanted = int(_MIXED_DDR_SHARE * sum(table.bytes for table in tables)) // topology.gpus
+            topology = replace(topology, ddr_bytes=min(wanted, topology.ddr_bytes or wanted))
+        memory, weights = sizes.memory or "as listed", sizes.weights
+        constraints, kernels = constraints_of(tables), KERNELS
+        sharders = [ModelParallelSharder(), SequenceSharder()]
     machines = torchrec_topology(topology)
     module = embedding_model(tables, weights)
-    device = machines.devices[0]
+    storage = machines.devices[0].storage
     return EmbeddingProblem(
         tables=tables,
         topology=machines,
         module=module,
-        constraints=constraints_of(tables),
-        sharders=[ModelParallelSharder(), SequenceSharder()],
+        constraints=constraints,
+        sharders=sharders,
         paths=module_paths(tables),
-        usable_hbm=(int((1 - RESERVED_FRACTION) * device.storage.hbm),) * topology.gpus,
-        usable_ddr=(device.storage.ddr,) * topology.gpus,
+        usable_hbm=(int((1 - RESERVED_FRACTION) * storage.hbm),) * topology.gpus,
+        usable_ddr=(storage.ddr,) * topology.gpus,
         memory=memory,
         assigned=assigned(workload.name),
+        kernels=frozenset(kernels),
         coefficients=read_coefficients(topology.coefficients),
         weights_digest=weights_digest(module),
     )

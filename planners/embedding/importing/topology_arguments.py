@@ -8,33 +8,27 @@ import msgspec
 from harness.contract import LibraryTopology, TopologyRow, TopologyTrap, UsageError
 
 _Figure = int | float | str | None
-
-
-class _Arguments(
-    msgspec.Struct,
-    rename={
-        "gpus": "world_size",
-        "gpus_per_host": "local_world_size",
-        "hosts_per_nvlink_domain": "pod_size",
-        "hbm_bytes": "hbm_cap",
-        "ddr_bytes": "ddr_cap",
-        "hbm_bw": "hbm_mem_bw",
-        "hbm_to_ddr_bw": "hbm_to_ddr_mem_bw",
-    },
-):
-    """The columns of a topology file, read under torchrec's names; values are not yet parsed."""
-
-    name: str = "torchrec"
-    gpu: str = ""
-    gpus: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    gpus_per_host: _Figure = None
-    hosts_per_nvlink_domain: _Figure = None
-    hbm_bytes: _Figure = None
-    ddr_bytes: _Figure = None
-    intra_host_bw: _Figure = None
-    inter_host_bw: _Figure = None
-    hbm_bw: _Figure = None
-    hbm_to_ddr_bw: _Figure = None
+# Torchrec's names of a topology file's columns; their values are not parsed here.
+_FIGURES = {
+    "gpus_per_host": "local_world_size",
+    "hosts_per_nvlink_domain": "pod_size",
+    "hbm_bytes": "hbm_cap",
+    "ddr_bytes": "ddr_cap",
+    "intra_host_bw": "intra_host_bw",
+    "inter_host_bw": "inter_host_bw",
+    "hbm_bw": "hbm_mem_bw",
+    "hbm_to_ddr_bw": "hbm_to_ddr_mem_bw",
+}
+_Arguments = msgspec.defstruct(
+    "_Arguments",
+    [
+        ("name", str, "torchrec"),
+        ("gpu", str, ""),
+        ("gpus", Annotated[int, msgspec.Meta(ge=0)] | None, None),
+        *((column, _Figure, None) for column in _FIGURES),
+    ],
+    rename={"gpus": "world_size", **_FIGURES},
+)
 
 
 def _read(content: bytes, file: str) -> TopologyRow:
@@ -44,12 +38,10 @@ def _read(content: bytes, file: str) -> TopologyRow:
         raise UsageError(
             f"{file} must hold a JSON object of torchrec's arguments: {error}."
         ) from None
-    texts = {
-        column: str(value)
-        for column, value in msgspec.structs.asdict(arguments).items()
-        if value is not None and column != "gpus"
-    }
-    return TopologyRow(file, texts, TOPOLOGY, arguments.gpus)
+    values = msgspec.structs.asdict(arguments)
+    gpus = values.pop("gpus")
+    texts = {column: str(value) for column, value in values.items() if value is not None}
+    return TopologyRow(file, texts, TOPOLOGY, gpus)
 
 
 def _traps(row: TopologyRow, values: Mapping[str, Any], gpus: int | None) -> Iterator[TopologyTrap]:
@@ -81,7 +73,7 @@ TOPOLOGY = LibraryTopology(
     library="torchrec",
     read=_read,
     traps=_traps,
-    arguments={field.name: field.encode_name for field in msgspec.structs.fields(_Arguments)},
+    arguments={"name": "name", "gpu": "gpu", "gpus": "world_size", **_FIGURES},
     # planner/constants.py of torchrec 1.9.2: the memory of one machine and the NVLink of another,
     # both directions together.
     defaults={

@@ -1,7 +1,6 @@
 """A cache of plans for `Planner` and for torchrec's dry run: a folder with one file per plan."""
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Names, ShardbenchError
 from planners.embedding.capture.file import CapturedProblem, plain
-from planners.embedding.capture.modules import ShardedModule, sharded_modules
+from planners.embedding.capture.modules import sharded_modules
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_cache.cached_search import CachedSearch
 from planners.embedding.plan_cache.folder import PlanFolder
-from planners.embedding.search.enumeration import DistinctShardEnumerator
 
 FORMAT = 2
 """Raise it if a change of this project finds other plans for the same inputs."""
@@ -27,8 +25,7 @@ FORMAT = 2
 _INPUTS = ("topology", "batch_size", "sharders", "modules", "constraints", "planner")
 _OWN_PACKAGES = ("torchrec", "planners")
 
-# Attributes of enumerators and their parts that hold what they found, not settings.
-_FOUND = ("_last", "_sharder", "_special", "_coefficients", "postponed")
+_COMPUTED = "_coefficients"  # of estimators, from their settings
 
 
 class PlanCache:
@@ -93,23 +90,25 @@ def _problem_inputs(
     if not modules:
         raise ShardbenchError("there was no table to place.")
     inputs = CapturedProblem.of(planner, modules, Names())
-    names = [table.name for captured in inputs.modules for table in captured.tables]
-    if len(set(names)) < len(names):
-        name, _ = Counter(names).most_common(1)[0]
+    names = Counter(table.name for captured in inputs.modules for table in captured.tables)
+    name, times = names.most_common(1)[0]
+    if times > 1:
         raise ShardbenchError(f"several modules have a table {name}, and a plan's file only names.")
     if inputs.planner.obstacle:
         raise ShardbenchError(f"{inputs.planner.obstacle}.")
-    if type(planner._enumerator) is not DistinctShardEnumerator:
+    if planner._enumerator is not planner._own_enumerator:
         raise ShardbenchError("the enumerator is the caller's own.")
     bandwidths = type(planner._topology.comms_bandwidths)
     if bandwidths is not BasicCommsBandwidths:
         raise ShardbenchError(f"{bandwidths.__name__} is not torchrec's.")
+    # What the captured inputs lack: tables with weights that are stashed, and the estimators.
+    configs = (config for sharded in modules for config, _ in sharded.tables)
     parts = [
         FORMAT,
         getattr(torchrec, "__version__", "a checkout"),
         {name: getattr(inputs, name) for name in _INPUTS},
-        _stashed(modules),
-        _described(planner._enumerator, planner),
+        [config.name for config in configs if getattr(config, "stash_weights", False)],
+        [_described(estimator, planner) for estimator in planner._enumerator._estimators],
     ]
     try:
         return msgspec.json.encode(parts, order="deterministic", enc_hook=plain)
@@ -117,14 +116,8 @@ def _problem_inputs(
         raise ShardbenchError(f"an input is unknown: {error}.") from None
 
 
-def _stashed(modules: Sequence[ShardedModule]) -> list[str]:
-    """Return the tables with weights that are stashed, which the captured inputs lack."""
-    configs = (config for module in modules for config, _ in module.tables)
-    return [config.name for config in configs if getattr(config, "stash_weights", False)]
-
-
 def _described(part: Any, planner: Planner) -> list[Any]:
-    """Describe an enumerator, an estimator or its configuration by its class and its settings.
+    """Describe an estimator or its configuration by its class and its settings.
 
     Raises ShardbenchError for a user's own class, and for another topology than the planner's.
     """
@@ -135,10 +128,7 @@ def _described(part: Any, planner: Planner) -> list[Any]:
         if name in ("_topology", "_constraints"):
             if value is not getattr(planner, name):
                 raise ShardbenchError(f"{kind.__name__} has a {name[1:]} of its own.")
-        elif name == "_estimators":
-            settings[name] = [_described(estimator, planner) for estimator in value]
-        elif name in ("_config", "_estimator"):
-            settings[name] = _described(value, planner)
-        elif not name.startswith(_FOUND):
-            settings[name] = value
+        elif name != _COMPUTED:
+            is_part = name in ("_config", "_estimator")
+            settings[name] = _described(value, planner) if is_part else value
     return [kind.__module__, kind.__qualname__, settings]

@@ -48,6 +48,7 @@ _MOST_OTHERS = 4  # files of other tables that are read to find similar ones
 _COMMON = 0.9  # least part of the tables that two similar problems share
 _NONE = np.empty(0, np.int64)
 _READ_BY_STATISTICS = ("_sharder_map", "_sharder_data_map")  # 1.6.1 has only the first
+Options = list[ShardingOption]
 Sharders = list[ModuleSharder[nn.Module]]
 
 
@@ -62,7 +63,7 @@ class CachedSearch(CompiledSearch):
         self, planner: Planner, inputs: bytes, folder: PlanFolder, near: float, most_moved: float
     ) -> None:
         super().__init__(planner)
-        self._inputs, self._folder, self._share, self._most_moved = inputs, folder, near, most_moved
+        self._inputs, self._folder, self._near, self._most_moved = inputs, folder, near, most_moved
         self._key = ""
         self.use = ""
 
@@ -73,41 +74,39 @@ class CachedSearch(CompiledSearch):
         enumerator = self._planner._enumerator
         enumerate_ = enumerator.enumerate
 
-        def enumerate_or_load(module: nn.Module, sharders: Sharders) -> list[ShardingOption]:
+        def enumerate_or_load(module: nn.Module, sharders: Sharders) -> Options:
             left = msgspec.json.encode(device_runs(self._topology))  # after the reservation
             self._key = digest(self._inputs, left, letters=32)
             return self._known(module, sharders) or enumerate_(module=module, sharders=sharders)
 
         yield enumerator, "enumerate", enumerate_or_load
 
-    def _known(self, module: nn.Module, sharders: Sharders) -> list[ShardingOption] | None:
-        """Return the plan of exactly this problem, if a file has one that passes all checks."""
+    def _known(self, module: nn.Module, sharders: Sharders) -> Options | None:
+        """Take the plan of exactly this problem as the outcome, if a file's passes all checks."""
+        planner = self._planner
         for file in self._folder.files():
             document = self._document(file) if file.key == self._key else None
             if document is None:
                 continue
             try:
-                enumerator = cast(DistinctShardEnumerator, self._planner._enumerator)
+                enumerator = cast(DistinctShardEnumerator, planner._enumerator)
                 plan = _options_of(document, enumerator, module, sharders)
-                self._take(plan, document.quality)
+                figures, names = document.quality, {option.fqn for option in plan}
+                rating, bound = figures["max_rank_ms"], figures["bound_ms"]
+                counts = int(figures["proposals"]), int(figures["plans"])
+                fault = fault_of(planner, plan, rating, names, self._topology)
             except Exception as error:  # a user's own sharder may raise anything
-                self._folder.report(f"{file.path} is not used, since it is wrong: {error}")
+                fault = str(error).rstrip(".")
+            if fault:
+                self._folder.report(f"{file.path} is not used, since it is wrong: {fault}.")
                 continue
+            self.outcome, self.use = Found(_NONE, _NONE, rating, *counts, bound), "hit"
             self._folder.touch(file)
             return plan
         return None
 
-    def _take(self, plan: list[ShardingOption], figures: dict[str, float]) -> None:
-        """Take a known plan as the outcome; raise UsageError if it does not fit this problem."""
-        rating, names = figures["max_rank_ms"], {option.fqn for option in plan}
-        if fault := fault_of(self._planner, plan, rating, names, self._topology):
-            raise UsageError(f"{fault}.")
-        counts = int(figures["proposals"]), int(figures["plans"])
-        self.outcome = Found(_NONE, _NONE, rating, *counts, bound=figures["bound_ms"])
-        self.use = "hit"
-
     @override
-    def load(self, search_space: list[ShardingOption], enumerator: Any = None) -> None:
+    def load(self, search_space: Options, enumerator: Any = None) -> None:
         """Search for a plan, unless it is known and is the search space."""
         if isinstance(self.outcome, Found):
             self._propose_from(self._lead_to([search_space], self.outcome.rating))
@@ -127,11 +126,14 @@ class CachedSearch(CompiledSearch):
             self._folder.touch(file)
             self.use = "near hit"
             return plan
-        plan = self._started_from(space, devices, known, label, bound)
-        if plan is not None:
-            self.use = "start"
-            return plan
-        return super().search(space, devices)
+        if not NearSearch.can_search(space, devices) or not (
+            plan := self._started_from(space, devices, known)
+        ):
+            return super().search(space, devices)
+        plan = replace(plan, bound=max(bound, plan.bound))
+        _log("The search starts from %s", label, plan.rating, plan.bound)
+        self.use = "start"
+        return plan
 
     def _used_again(
         self, space: SearchSpace, devices: Devices, known: PlanTable, label: str
@@ -147,64 +149,49 @@ class CachedSearch(CompiledSearch):
         if plan is None or not 0 < bound < math.inf:
             return None, bound
         rating = load_of(space, *plan, devices.ranks).rating
-        while rating / bound - 1 > self._share and (proof := next(ladder, None)):
+        while rating > bound * (1 + self._near) and (proof := next(ladder, None)):
             bound = proof.milliseconds
-        again, above = Found(*plan, rating, 1, 1, min(bound, rating)), rating / bound - 1
-        fault = "it is not near enough" if above > self._share else None
-        if fault is None:
+        again, fault = Found(*plan, rating, 1, 1, min(bound, rating)), None
+        if rating > bound * (1 + self._near):
+            fault = "it is not near enough"
+        else:
             names, options = {option.fqn for option in space.options}, placed(space, again)
             fault = fault_of(self._planner, options, rating, names, self._topology)
-        logger.info(
-            "%s is %s: %.6g ms, bound %.6g ms, %.2f %% above it.",
-            *(label, f"not used again, since {fault}" if fault else "used again"),
-            *(rating, bound, 100 * above),
-        )
+        use = f"not used again, since {fault}" if fault else "used again"
+        _log(f"%s is {use}", label, rating, bound)
         return (None if fault else again), bound
 
-    def _started_from(
-        self, space: SearchSpace, devices: Devices, known: PlanTable, label: str, bound: float
-    ) -> Found | None:
+    def _started_from(self, space: SearchSpace, devices: Devices, known: PlanTable) -> Found | None:
         """Search from the known plan; the share `most_moved` of its bytes may move.
 
         Return the best plan without a limit if it is more than the share `near` better, and None if
-        the search does not support the problem. `bound` is proven, in ms.
+        there is no plan.
         """
-        if not NearSearch.can_search(space, devices):
-            return None
         search = NearSearch(space, devices, known.moves, self._deadline, self._planner._seed)
         plan = search.search(self._most_moved * known.total_bytes(space.options))
         best = search.unlimited
-        if not isinstance(plan, Found):
-            return best if isinstance(best, Found) else None
-        if isinstance(best, Found) and plan.rating > best.rating * (1 + self._share):
-            logger.info(
-                "The plan near %s rates %.6g ms, the best one %.6g ms, so that is used.",
-                *(label, plan.rating, best.rating),
-            )
-            return best
-        plan = replace(plan, bound=max(bound, best.bound))
-        logger.info(
-            "The plan starts from %s: %.6g ms, bound %.6g ms; it moves %.4g GiB.",
-            *(label, plan.rating, plan.bound, plan.moved / 2**30),
-        )
-        return plan
+        if not isinstance(plan, Found) or (
+            isinstance(best, Found) and plan.rating > best.rating * (1 + self._near)
+        ):
+            plan = best
+        # The bound of a plan near to another one is not of all plans.
+        return replace(plan, bound=best.bound) if isinstance(plan, Found) else None
 
     def _similar(self, names: set[str]) -> tuple[PlanFile, PlanDocument] | None:
         """Return the plan last used for the same tables, else one with most tables in common."""
         files, subject = self._folder.files(), _subject(names)
-        for file in files:
-            if file.subject == subject and (document := self._document(file)):
-                return file, document
-        others = [
-            (len(tables & names) / max(len(tables), len(names)), file, document)
-            for file in files[:_MOST_OTHERS]
-            if file.subject != subject and (document := self._document(file))
-            for tables in [{table.name for table in document.tables}]
-        ]
-        best = max(others, key=lambda other: other[0], default=None)
-        return best[1:] if best and best[0] >= _COMMON else None
+        same = [file for file in files if file.subject == subject]
+        others = [file for file in files if file.subject != subject][:_MOST_OTHERS]
+        similar, most = None, 0.0
+        for file in (*same, *others):
+            if most < 1 and (document := self._document(file)):
+                tables = {table.name for table in document.tables}
+                common = len(tables & names) / max(len(tables), len(names))
+                if common > most:
+                    similar, most = (file, document), common
+        return similar if most >= _COMMON else None
 
-    def store(self, plan: list[ShardingOption]) -> None:
+    def store(self, plan: Options) -> None:
         """Store the plan that torchrec took, unless it was known."""
         if self.use == "hit" or not plan:
             return
@@ -226,6 +213,12 @@ class CachedSearch(CompiledSearch):
         except UsageError as error:
             self._folder.report(str(error))
             return None
+
+
+def _log(sentence: str, label: str, rating: float, bound: float) -> None:
+    figures = "%.6g ms, bound %.6g ms, %.2f %% above it."
+    above = 100 * (rating / bound - 1) if bound else math.inf
+    logger.info(f"{sentence}: {figures}", label, rating, bound, above)
 
 
 def _subject(names: set[str]) -> str:
@@ -254,18 +247,15 @@ class _ChosenOptions(DistinctShardEnumerator):
         return [kernel for kernel in kernels if kernel == self._chosen[name].compute_kernel]
 
     @override
-    def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
+    def populate_estimates(self, sharding_options: Options) -> None:
         """Leave the shards without estimates; only make the options cheap to copy."""
         for option in sharding_options:
             option.__class__ = SharedOption
 
 
 def _options_of(
-    plan: PlanDocument,
-    enumerator: DistinctShardEnumerator,
-    module: nn.Module,
-    sharders: Sharders,
-) -> list[ShardingOption]:
+    plan: PlanDocument, enumerator: DistinctShardEnumerator, module: nn.Module, sharders: Sharders
+) -> Options:
     """Return a plan's options in its order, as `enumerator` would make them for a model.
 
     Raises an error if the model has other tables, or if torchrec does not allow an option or cuts
@@ -273,22 +263,20 @@ def _options_of(
     """
     chosen = {table.name: table for table in plan.tables}
     own = _ChosenOptions(enumerator, chosen)
-    made = own.enumerate(module, sharders)
-    for name in _READ_BY_STATISTICS:
-        if hasattr(own, name):
-            setattr(enumerator, name, getattr(own, name))
+    made = {option.name: option for option in own.enumerate(module, sharders)}
+    for attribute in _READ_BY_STATISTICS:
+        if hasattr(own, attribute):
+            setattr(enumerator, attribute, getattr(own, attribute))
     enumerator.postponed = (module, sharders)
-    by_name = {option.name: option for option in made}
-    if len(made) != len(plan.tables):
-        raise InfeasibleDecision(f"The plan has {len(plan.tables)} tables, not {len(made)}.")
-    return [_with_plan(by_name[name], table) for name, table in chosen.items()]
-
-
-def _with_plan(option: ShardingOption, table: TableEntry) -> ShardingOption:
-    shards = [entry.shard() for entry in table.shards]
-    layout = option.shards[0].size
-    made = layout.shards() if isinstance(layout, ShardLayout) else option.shards
-    cut = [([*shard.size], [*shard.offset]) for shard in made]
-    if cut != [(shard.size, shard.offset) for shard in shards]:
-        raise InfeasibleDecision(f"Table {option.name} is cut otherwise in the plan.")
-    return with_shards(option, shards, PlannedOption)
+    if made.keys() != chosen.keys():
+        raise InfeasibleDecision(f"The plan has {len(chosen)} tables, not {len(made)}.")
+    options = []
+    for name, table in chosen.items():
+        shards = [entry.shard() for entry in table.shards]
+        layout = made[name].shards[0].size
+        unplaced = layout.shards() if isinstance(layout, ShardLayout) else made[name].shards
+        cut = [([*shard.size], [*shard.offset]) for shard in unplaced]
+        if cut != [(shard.size, shard.offset) for shard in shards]:
+            raise InfeasibleDecision(f"Table {name} is cut otherwise in the plan.")
+        options.append(with_shards(made[name], shards, PlannedOption))
+    return options

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from harness.contract import UsageError, read_file, replace_file
 
@@ -27,8 +28,7 @@ def digest(*parts: bytes, letters: int) -> str:
     return whole.hexdigest()[:letters]
 
 
-@dataclass(frozen=True)
-class PlanFile:
+class PlanFile(NamedTuple):
     """A file of the folder: its name has a hash of the table names, the key, and a checksum."""
 
     path: Path
@@ -60,25 +60,19 @@ class PlanFolder:
 
     def files(self) -> list[PlanFile]:
         """Return the files, the last used first."""
-        found = []
+        files = []
         try:
-            with os.scandir(self.folder) as entries:
-                for entry in entries:
-                    if name := _NAME.fullmatch(entry.name):
-                        with suppress(FileNotFoundError):  # another process has removed it
-                            status = entry.stat()
-                            found.append(
-                                PlanFile(
-                                    *(Path(entry.path), name[1], name[2], name[3]),
-                                    used=status.st_mtime_ns,
-                                    size=status.st_size,
-                                )
-                            )
+            for path in self.folder.iterdir():
+                if name := _NAME.fullmatch(path.name):
+                    with suppress(FileNotFoundError):  # another process has removed it
+                        status = path.stat()
+                        used, size = status.st_mtime_ns, status.st_size
+                        files.append(PlanFile(path, name[1], name[2], name[3], used, size))
         except FileNotFoundError:
             return []  # nothing was written yet
         except OSError as error:
             self.report(f"The plans in {self.folder} cannot be read: {error.strerror or error}.")
-        return sorted(found, key=lambda file: (-file.used, file.path.name))
+        return sorted(files, key=lambda file: (-file.used, file.path.name))
 
     def read(self, file: PlanFile) -> bytes | None:
         """Return the content of a file, or None if it is damaged, renamed or gone."""
@@ -110,17 +104,14 @@ class PlanFolder:
                 for partial in self.folder.glob(".*.json.partial"):  # of a killed process
                     partial.unlink()
                 replace_file(path, content)
-                self._remove_old(path, key)
+                total = 0
+                for file in self.files():
+                    total += file.size
+                    if file.path != path and (file.key == key or total > self.most_bytes):
+                        file.path.unlink(missing_ok=True)
+                        total -= file.size
         except OSError as error:
             self.report(f"The plan is not kept in {self.folder}: {error.strerror or error}.")
-
-    def _remove_old(self, written: Path, key: str) -> None:
-        total = 0
-        for file in self.files():
-            total += file.size
-            if file.path != written and (file.key == key or total > self.most_bytes):
-                file.path.unlink(missing_ok=True)
-                total -= file.size
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

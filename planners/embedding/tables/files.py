@@ -123,16 +123,6 @@ def value_of(field: str, value: Any, place: str, kind: Any = None) -> Any:
         raise UsageError(f"{place}: {field} must be {allowed}, not '{value}'.") from None
 
 
-def _table(cells: Mapping[str, str], number: int, file: str) -> Table:
-    values = {
-        field: value_of(field, cells.get(field, ""), f"{file}, row {number}")
-        for field in FIELDS
-        if cells.get(field) or field in COLUMNS
-    }
-    factors = values.pop("pooling_factor")
-    return Table(**{"name": f"table_{number - 1}", **values}, pooling_factors=factors)
-
-
 def cells_of(
     data: bytes, file: str, *, is_parquet: bool, delimiters: str = ",", only: Collection[str] = ()
 ) -> Iterator[Sequence[object]]:
@@ -196,17 +186,6 @@ def _check_number(rows: int, file: str) -> None:
         raise UsageError(f"{file} lists {rows:,} tables; it must have {MOST_TABLES:,} at most.")
 
 
-def _check_columns(columns: Sequence[str], file: str) -> None:
-    for column in COLUMNS:
-        if column not in columns:
-            raise UsageError(
-                f"{file}: column '{column}' is missing; needed are {', '.join(COLUMNS)}."
-            )
-    for column in FIELDS:
-        if columns.count(column) > 1:
-            raise UsageError(f"{file}: column '{column}' must be there once, not several times.")
-
-
 def is_table_file(name: str) -> bool:
     """Return whether a file name ends in .csv or .parquet, as files of tables do."""
     return name.lower().endswith(SUFFIXES)
@@ -236,19 +215,31 @@ def parse_tables(data: bytes, file: str) -> tuple[Table, ...]:
     is_parquet = not file.lower().endswith(".csv")
     rows = cells_of(data, file, is_parquet=is_parquet, only=FIELDS)
     columns = [as_text(cell) for cell in next(rows)]
-    _check_columns(columns, file)
-    tables = tuple(
-        _table(dict(zip(columns, map(as_text, cells), strict=False)), number, file)
-        for number, cells in enumerate(rows, start=1)
-    )
-    first: dict[str, int] = {}
-    for number, table in enumerate(tables, start=1):
-        if first.setdefault(table.name, number) != number:
+    for column in FIELDS:
+        if column in COLUMNS and column not in columns:
             raise UsageError(
-                f"{file}, row {number}: name must be unique, but row {first[table.name]} "
-                f"is called '{table.name}' too."
+                f"{file}: column '{column}' is missing; needed are {', '.join(COLUMNS)}."
             )
-    return tables
+        if columns.count(column) > 1:
+            raise UsageError(f"{file}: column '{column}' must be there once, not several times.")
+    tables: dict[str, Table] = {}
+    for number, cells in enumerate(rows, start=1):
+        place = f"{file}, row {number}"
+        given = dict(zip(columns, map(as_text, cells), strict=False))
+        values = {
+            field: value_of(field, given.get(field, ""), place)
+            for field in FIELDS
+            if given.get(field) or field in COLUMNS
+        }
+        factors = values.pop("pooling_factor")
+        table = Table(**{"name": f"table_{number - 1}", **values}, pooling_factors=factors)
+        if table.name in tables:
+            raise UsageError(
+                f"{place}: name must be unique, but row {[*tables].index(table.name) + 1} is "
+                f"called '{table.name}' too."
+            )
+        tables[table.name] = table
+    return tuple(tables.values())
 
 
 def content_of(tables: Sequence[Table], file: str) -> bytes:

@@ -18,25 +18,9 @@ from random_models import (
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec.distributed.planner.partitioners import (
-    GreedyPerfPartitioner,
-    MemoryBalancedPartitioner,
-    SortBy,
-)
+from torchrec.distributed.planner import partitioners, proposers, storage_reservations as reserving
 from torchrec.distributed.planner.perf_models import NoopStorageModel
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
-from torchrec.distributed.planner.proposers import (
-    DynamicProgrammingProposer,
-    EmbeddingOffloadScaleupProposer,
-    GreedyProposer,
-    UniformProposer,
-)
-from torchrec.distributed.planner.storage_reservations import (
-    FixedAbsoluteStorageReservation,
-    FixedPercentageStorageReservation,
-    HeuristicalStorageReservation,
-    InferenceStorageReservation,
-)
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
 from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, PoolingType
@@ -54,21 +38,21 @@ from planners.embedding.problem import EmbeddingProblem
 COMPONENTS: dict[str, tuple[Callable[[], Any], ...]] = {
     "proposer": (
         lambda: None,
-        GreedyProposer,
-        lambda: GreedyProposer(use_depth=False, threshold=3),
-        lambda: [DynamicProgrammingProposer(20), UniformProposer()],
-        EmbeddingOffloadScaleupProposer,
+        proposers.GreedyProposer,
+        lambda: proposers.GreedyProposer(use_depth=False, threshold=3),
+        lambda: [proposers.DynamicProgrammingProposer(20), proposers.UniformProposer()],
+        proposers.EmbeddingOffloadScaleupProposer,
     ),
     "partitioner": (
         lambda: None,
-        lambda: GreedyPerfPartitioner(sort_by=SortBy.PERF, balance_modules=True),
-        lambda: MemoryBalancedPartitioner(max_search_count=4, tolerance=0.1),
+        lambda: partitioners.GreedyPerfPartitioner(partitioners.SortBy.PERF, True),
+        lambda: partitioners.MemoryBalancedPartitioner(max_search_count=4, tolerance=0.1),
     ),
     "storage_reservation": (
-        lambda: FixedPercentageStorageReservation(percentage=0.1),
-        lambda: FixedAbsoluteStorageReservation(1000),
-        lambda: HeuristicalStorageReservation(percentage=0.05),
-        lambda: InferenceStorageReservation(percentage=0.0),
+        lambda: reserving.FixedPercentageStorageReservation(0.1),
+        lambda: reserving.FixedAbsoluteStorageReservation(1000),
+        lambda: reserving.HeuristicalStorageReservation(0.05),
+        lambda: reserving.InferenceStorageReservation(0.0),
     ),
     "batch_size": (lambda: None, lambda: 16),
 }
@@ -173,7 +157,9 @@ def script(
 ) -> Script:
     """Return a script for two hosts of two ranks, which plans a collection by default."""
     topology = Topology(4, "cuda", hbm_cap=hbm, local_world_size=2, created_by_factory=True)
-    arguments.setdefault("storage_reservation", lambda: FixedPercentageStorageReservation(0.1))
+    arguments.setdefault(
+        "storage_reservation", lambda: reserving.FixedPercentageStorageReservation(0.1)
+    )
     return Script(module or bags(), topology, arguments=arguments)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 @pytest.fixture
 def source(tmp_path):
-    def write(name: str, text: str | bytes) -> str:
+    def write(text: str, name: str = "mine.csv") -> str:
         path = tmp_path / name
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        path.write_text(text)
         return str(path)
 
     return write

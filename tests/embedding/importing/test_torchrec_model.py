@@ -1,10 +1,17 @@
 """Tables of a user's torchrec model, as the importer reads them."""
 
 import sys
+from pathlib import Path
 
 import pytest
 from imported import imported, refusal, tables_of
+from torch import nn
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 
+from harness.contract import WorkloadSpec
+from harness.topologies.lookup import find_topology
+from planners.embedding import FAMILY
+from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.tables.files import Table, parse_tables
 
 MODEL = """
@@ -43,29 +50,37 @@ def managed(config):
 def optimized(collection):
     _apply_optimizer_in_backward(torch.optim.Adam, collection.parameters(), {"lr": 0.1})
     return collection
+
+def model(**parts):
+    made = nn.Module()
+    for name, part in parts.items():
+        made.add_module(name, part)
+    return made
 """
 
 
-def test_every_collection_of_a_model_is_read_in_order_and_the_rest_left_out(module):
+def options_of(problem: EmbeddingProblem, model: nn.Module) -> dict:
+    """Return the estimates of all options that torchrec enumerates for a model, by option."""
+    options = problem.enumerator(EmbeddingEnumerator).enumerate(model, problem.sharders)
+    return {
+        (option.name, option.sharding_type, option.compute_kernel): [
+            (*shard.size, shard.perf.total, shard.storage.hbm, shard.storage.ddr)
+            for shard in option.shards
+        ]
+        for option in options
+    }
+
+
+def test_every_collection_of_a_model_is_read_in_order_and_planned_alike(module):
     path = module(MODEL + """
-class Tower(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.plain = nn.EmbeddingBag(5, 4)
-        self.sequence = EmbeddingCollection(device=META, tables=[sequence("c")])
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = bags(bag("a", 10, 8), bag("b", 20, 8, features=2, data_type=DataType.FP16))
-        self.towers = nn.ModuleList([Tower(), nn.Linear(2, 2)])
-        self.weighted = bags(bag("d", 10, 8), is_weighted=True)
-        self.again = self.first
-
 def build():
-    return Model()
+    first = bags(bag("a", 10, 8), bag("b", 20, 8, features=2, data_type=DataType.FP16))
+    sequences = EmbeddingCollection(device=META, tables=[sequence("c")])
+    tower = model(plain=nn.EmbeddingBag(5, 4), sequence=sequences)
+    weighted = bags(bag("d", 10, 8), is_weighted=True)
+    return model(first=first, towers=nn.ModuleList([tower]), weighted=weighted, again=first)
 """)  # fmt: skip
-    outcome = imported(path, assumed={"pooling_factor": "3"})
+    outcome = imported(path, "t.csv", assumed={"pooling_factor": "3"})
     assert parse_tables(outcome.content, "t.csv") == (
         Table("a", 10, 8, (3.0,)),
         Table("b", 20, 8, (3.0, 3.0), "fp16"),
@@ -73,20 +88,26 @@ def build():
         Table("d", 10, 8, (3.0,), lookup="weighted"),
     )
     assert [text.split(": ")[1] for text in outcome.left_out] == ["towers.0.plain"]
+    Path("t.csv").write_bytes(outcome.content)
+    problem = FAMILY.work.build(WorkloadSpec("t.csv"), find_topology("dgx_h100", 16))
+    model = sys.modules[path.partition(":")[0]].build()
+    assert options_of(problem, problem.module) == options_of(problem, model)
 
 
-def test_a_list_of_configs_will_do_and_a_collection_itself(module):
+def test_a_list_of_configs_will_do(module):
     listed = module(MODEL + "def build(): return [bag('a', 10, 8), sequence('b')]")
     assert [table.lookup for table in tables_of(listed)] == ["pooled", "sequence"]
     assert any("without weights" in text for text in imported(listed).assumed)
-    assert len(tables_of(module(MODEL + "def build(): return bags(bag('a', 10, 8))"))) == 1
 
 
 @pytest.mark.parametrize(
     ("made", "left_out"),
     [
         ("managed(bag('a', 10, 8))", "all of ManagedCollisionEmbeddingBagCollection but"),
-        ("EmbeddingTower(bags(bag('a', 10, 8)), nn.Linear(1, 1))", "all of EmbeddingTower but"),
+        (
+            "model(x=EmbeddingTower(bags(bag('a', 10, 8)), nn.Linear(1, 1)))",
+            "all of EmbeddingTower but",
+        ),
         (
             "FeatureProcessedEmbeddingBagCollection(bags(bag('a', 10, 8), is_weighted=True), "
             "{'a0': PositionWeightedModule(9, META)})",

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
-from torchrec.modules.embedding_configs import EmbeddingBagConfig
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # for the script
+from random_models import collection
 
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_cache.cache import PlanCache
@@ -29,15 +29,7 @@ def rows_of(tables: int) -> dict[str, int]:
 
 def model(rows: dict[str, int]) -> nn.Module:
     module = nn.Module()
-    module.bags = EmbeddingBagCollection(
-        device=torch.device("meta"),
-        tables=[
-            EmbeddingBagConfig(
-                name=name, num_embeddings=count, embedding_dim=64, feature_names=[f"f_{name}"]
-            )
-            for name, count in rows.items()
-        ],
-    )
+    module.bags = collection({name: (count, 64) for name, count in rows.items()})
     return module
 
 

@@ -3,55 +3,26 @@
 import json
 from pathlib import Path
 
-
-def decisions(options):
-    return {
-        option.name: (
-            option.sharding_type,
-            option.compute_kernel,
-            [(shard.size, shard.offset, shard.rank) for shard in option.shards],
-        )
-        for option in options
-    }
-
-
-def said_again(path, change):
-    """Apply `change` to the document in a file."""
-    said = json.loads(path.read_text())
-    change(said)
-    path.write_text(json.dumps(said))
-
-
 GOLDEN = Path(__file__).parent / "data" / "plan_version_1.json"  # as the first release wrote it
-
-
-def first(said, sharding_type, kernel="fused"):
-    return next(
-        table
-        for table in said["tables"]
-        if (table["sharding_type"], table["compute_kernel"]) == (sharding_type, kernel)
-    )
-
-
-def as_said(said):
-    """Return a document's decisions by table, in the form that `decisions` returns."""
-    return {
-        table["name"]: (
-            table["sharding_type"],
-            table["compute_kernel"],
-            [(shard["size"], shard["offset"], shard["rank"]) for shard in table["shards"]],
-        )
-        for table in said["tables"]
-    }
-
-
 SAID = json.loads(GOLDEN.read_text())
 
 
-def document_of(tables, world_size, local_world_size):
+def decisions(tables):
+    """Return the decision on each table, of options or of a document's tables."""
+    return {
+        table.name: (
+            table.sharding_type,
+            table.compute_kernel,
+            [(shard.size, shard.offset, shard.rank) for shard in table.shards],
+        )
+        for table in tables
+    }
+
+
+def document_of(tables, world_size, local_world_size, **fields):
     """Return a plan document; a table is its name, rows, dim, sharding type and boxes of shards.
 
-    Boxes are (rows, columns, first row, first column, rank).
+    Boxes are (rows, columns, first row, first column, rank). `fields` are changed in each table.
     """
     perf = dict.fromkeys(("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms"), 0.1)
 
@@ -81,6 +52,7 @@ def document_of(tables, world_size, local_world_size):
                 "compute_kernel": "dense" if sharding_type == "data_parallel" else "fused",
                 "cache_load_factor": None,
                 "shards": [shard(*box) for box in boxes],
+                **fields,
             }
             for name, rows, dim, sharding_type, boxes in tables
         ],

@@ -35,6 +35,13 @@ from planners.embedding.planning import PLANNING, document
 
 MIB = 2**20
 TYPES = ("table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise")
+SHARDERS = get_default_sharders()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _little_work():
+    with mock.patch("planners.embedding.best_plan.search.WORK_PER_SECOND", 2e4):
+        yield
 
 
 def topology(ranks=4, host=2, pod=1, hbm=(4,), device="cuda"):
@@ -63,67 +70,37 @@ def model_of(shapes, with_sequences=False):
 
 
 def planner_of(kind, machines, constraints, **more):
-    reservation = FixedPercentageStorageReservation(0.1)
     return kind(
         topology=machines,
         constraints=constraints,
-        storage_reservation=reservation,
+        storage_reservation=FixedPercentageStorageReservation(0.1),
         stats=[],
         debug=False,
         **more,
     )
 
 
-class Warnings(logging.Handler):
-    """Collects the warnings of the logger `shardbench`."""
-
-    def __init__(self):
-        super().__init__(logging.WARNING)
-        self.texts = []
-
-    def emit(self, record):
-        self.texts.append(record.getMessage())
-
-
-@pytest.fixture(scope="module")
-def warnings():
-    handler, logger = Warnings(), logging.getLogger("shardbench")
-    logger.addHandler(handler)
-    yield handler.texts
-    logger.removeHandler(handler)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _little_work():
-    with mock.patch("planners.embedding.best_plan.search.WORK_PER_SECOND", 2e4):
-        yield
-
-
-def written(folder, model, machines, constraints, mode, warnings):
-    """Yield files with a plan, each with the warnings of its writing; none if no plan fits."""
+def written(folder, model, machines, constraints, mode):
+    """Yield a cache's file and a file of `plan` for the captured problem; none if no plan fits."""
     problem = folder / "problem.json"
-    warnings.clear()
     for use in ("", "hit"):
-        planner = planner_of(
-            Planner, machines, constraints, mode=mode, cache=PlanCache(folder / "cache")
-        )
+        cache = PlanCache(folder / "cache")
+        planner = planner_of(Planner, machines, constraints, mode=mode, cache=cache)
         try:
             with capture("embedding", problem):
-                planner.plan(model, get_default_sharders())
+                planner.plan(model, SHARDERS)
         except (PlannerError, RuntimeError):  # nothing fits, or torchrec has no option
             return
         assert planner.from_cache == use
-    [file] = (folder / "cache").glob("*.json")
-    yield file, list(warnings)
+    yield from (folder / "cache").glob("*.json")
 
     workload = WorkloadSpec(str(problem))
     built = FAMILY.work.build(workload, placed_on(FAMILY, workload, None, None))
     plan = FAMILY.find(PLANNING.variant).prepared(built).run()
-    warnings.clear()
     file = folder / "plan.json"
     file.write_text(json.dumps(document(built, plan)))
     assert PLANNING.moving.within(built, file, 0.0, ()).moving is not None
-    yield file, list(warnings)
+    yield file
 
 
 def load(file, model, machines, constraints):
@@ -132,27 +109,34 @@ def load(file, model, machines, constraints):
     within = plan_constraints(file, base=constraints)
     for kind, used in ((Planner, within), (EmbeddingShardingPlanner, constraints)):
         job = planner_of(kind, machines, used, plan_loader=loader)
-        job.plan(model, get_default_sharders())
-        assert decisions(job._best_plan) == decisions(loader.load().values())
+        job.plan(model, SHARDERS)
+        read = {option.name: option for option in loader.load().values()}
+        assert decisions(job._best_plan) == decisions(read.values())
         assert job._num_proposals == 0
+        assert len(job._enumerator.last_stored_search_space) == len(read) or used is not within
         for option in job._best_plan:
+            assert option.shards == read[option.name].shards
+            assert option.cache_load_factor == read[option.name].cache_load_factor
             own = constraints.get(option.name, ParameterConstraints())
             for name in ("output_dtype", "bounds_check_mode", "stochastic_rounding"):
                 assert getattr(option, name) == getattr(own, name)
 
 
-def check(model, machines, constraints, mode, warnings):
+def check(model, machines, constraints, mode):
     """Check that all readers take what is written; return whether jobs can load each file."""
     loadable = []
-    with TemporaryDirectory() as folder:
-        parts = model, machines, constraints
-        for file, warned in written(Path(folder), *parts, mode, warnings):
+    with (
+        TemporaryDirectory() as folder,
+        mock.patch.object(logging.getLogger("shardbench"), "warning") as warning,
+    ):
+        for file in written(Path(folder), model, machines, constraints, mode):
             assert PlanTable.of(file).world_size == machines.world_size
-            loadable.append(not any("No training job can load this plan" in t for t in warned))
+            told = [call.args[0] for call in warning.call_args_list]
+            loadable.append(not any("No training job can load this plan" in text for text in told))
+            warning.reset_mock()
             if loadable[-1]:
-                warnings.clear()
-                load(file, *parts)
-                assert warnings == []
+                load(file, model, machines, constraints)
+                warning.assert_not_called()
             else:
                 with pytest.raises(UsageError, match="cannot be trained"):
                     JsonPlanLoader(file, model, topology=machines)
@@ -195,9 +179,9 @@ def machines(draw):
     st.dictionaries(st.sampled_from([f"t{n}" for n in range(5)]), CONSTRAINTS, max_size=5),
     st.sampled_from(["same-plan", "best-plan"]),
 )
-def test_what_is_written_is_read(warnings, model, machines, constraints, mode):
+def test_what_is_written_is_read(model, machines, constraints, mode):
     """Each reader takes each plan file, or a warning said that no job can load it."""
-    check(model, machines, constraints, mode, warnings)
+    check(model, machines, constraints, mode)
 
 
 def constrained(**values):
@@ -219,8 +203,8 @@ def constrained(**values):
     ids=["columns in a pod", "rows in a pod", "all cached", "uneven"],
 )
 def test_pods_caches_and_uneven_rows_are_written_as_they_are_read(
-    warnings, machines, constraints, can_be_loaded
+    machines, constraints, can_be_loaded
 ):
     """Pods are hosts, unused load factors are allowed, and uneven rows cause a warning."""
-    loadable = check(model_of([(4097, 128)] * 3), machines, constraints, "same-plan", warnings)
+    loadable = check(model_of([(4097, 128)] * 3), machines, constraints, "same-plan")
     assert loadable == [can_be_loaded] * 2
