@@ -220,7 +220,7 @@ class Flat:
             )
             yield (
                 f"Table {space.options[best].name} fits nowhere on its own: a shard needs {needs}, "
-                f"with its best option, {described(space.options[best])}."
+                f"with its best option, {described(space, best)}."
             )
         if len(lonely) > _MOST_LONELY:
             yield f"{len(lonely) - _MOST_LONELY} more tables fit nowhere on their own."
