@@ -39,7 +39,8 @@ from planners.embedding.memory.candidates import memory_candidates
 from planners.embedding.memory.estimator import PEAK
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
-from planners.embedding.same_plan.partition import Partition, PartitionRules
+from planners.embedding.same_plan.proposals import PartitionRules
+from planners.embedding.same_plan.search import Partition
 from planners.embedding.search.outcome import Found, placed
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
@@ -203,11 +204,12 @@ def _facts(shards: Sequence[ShardWork]) -> dict[str, str]:
     """Return, for each property such as the kernel, the value with the most looked-up bytes."""
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for shard in shards:
+        pooling = sum(shard.lookups) / len(shard.lookups) / (shard.share or 1.0)
         facts = {
             "kernel": shard.kernel,
             "sharding type": shard.sharding_type,
             "dimension": str(shard.columns),
-            "pooling factor": f"{shard.table_lookups / len(shard.lookups):g}",
+            "pooling factor": f"{pooling:g}",
         }
         for fact, value in facts.items():
             sums[fact][value] += shard.indices * shard.columns

@@ -30,16 +30,12 @@ Terms = dict[str, dict[str, int]]
 
 
 class Optimizer(NamedTuple):
-    """An optimizer: its class in torch, its name in fbgemm, and the numbers of its state."""
+    """An optimizer: its class in torch, its name in fbgemm, and the 32-bit numbers of its state."""
 
     kind: type[torch.optim.Optimizer]
     fused: EmbOptimType
     per_row: int
     per_weight: int
-
-    def state_bytes(self, rows: int, columns: int) -> int:
-        """Return the bytes of the state of a shard, in 32-bit numbers."""
-        return 4 * rows * (self.per_row + self.per_weight * columns)
 
 
 OPTIMIZERS = {
@@ -54,12 +50,7 @@ OPTIMIZERS = {
 _FUSED = "fused"  # the only kernel with known allocations
 _ROW_WISE = ShardingType.ROW_WISE.value
 _ROWS_OF_A_HOST = ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value
-_COLUMNS = (
-    ShardingType.COLUMN_WISE.value,
-    ShardingType.TABLE_COLUMN_WISE.value,
-    ShardingType.GRID_SHARD.value,
-)
-_INDEX = 8  # bytes of an index, a length or an offset
+_INDEX, _STATE = 8, 4  # bytes of an index, a length or an offset; of a number of a state
 
 
 def group_of(sharding_type: str) -> str:
@@ -133,12 +124,12 @@ class _Group:
 
     def add_shard(self, option: ShardingOption, size: Sequence[int], optimizer: str) -> None:
         """Add a shard of the rank, of `size` rows and columns."""
-        rows, columns = size
+        (rows, columns), made = size, OPTIMIZERS[optimizer]
         item, features = option.tensor.element_size(), len(option.input_lengths)
         samples = option.batch_size * self.topology.world_size
         share = rows / int(option.tensor.shape[0])
         self.weights += rows * columns * item
-        self.optimizer += OPTIMIZERS[optimizer].state_bytes(rows, columns)
+        self.optimizer += _STATE * rows * (made.per_row + made.per_weight * columns)
         self.values += _INDEX * sum(option.input_lengths) * samples * share
         self.lengths += _INDEX * features * samples
         self.looked_up += item * columns * features * samples
@@ -177,11 +168,10 @@ def _groups(
     for table, option in enumerate(plan):
         kind = option.sharding_type
         group = groups.setdefault(kind, _Group(kind, topology))
-        columns = {shard.offset[1] for shard in option.shards if kind in _COLUMNS}
-        group.add_table(option, len(columns) or 1)
+        group.add_table(option, len({shard.offset[1] for shard in option.shards}))
         for shard in option.shards:
             sender = shard.rank // group.ranks_of_sender if group.exchanges else 0
-            places[kind].add((sender, table, shard.offset[1] if kind in _COLUMNS else 0))
+            places[kind].add((sender, table, shard.offset[1]))
             if shard.rank == rank:
                 group.add_shard(option, shard.size, optimizer)
     order: list[int] = []
@@ -293,7 +283,7 @@ class StepStorageEstimator(EmbeddingStorageEstimator):
 
     def _peak(self, option: ShardingOption, size: list[int], optimizer: str) -> float:
         group = _Group(option.sharding_type, self._topology)
-        parts = math.ceil(option.tensor.shape[1] / size[1]) if group.kind in _COLUMNS else 1
+        parts = math.ceil(option.tensor.shape[1] / size[1])
         group.add_table(option, parts)
         group.add_shard(option, size, optimizer)
         if group.exchanges:
