@@ -38,8 +38,9 @@ SAMPLE = 64
 # A round on more ranks rates at most this number of ranks and of hosts; so many of them are random.
 _MOST_RANKS, _RANDOM_RANKS = 48, 16
 _MOST_HOSTS, _RANDOM_HOSTS = 12, 4
+_KEEPING = 4  # on more ranks, only one round in 4 may give tables other options
 
-_MEMORY_WEIGHT = 0.1  # memory within capacity decides only between plans of about equal perf
+_MEMORY_WEIGHT = 0.001  # memory within capacity decides only between plans of equal perf
 _MOST_LOAD = 30.0  # highest load, times the target; more would overflow at the highest power
 
 # Highest target, times the bound: if memory is scarce, a lower one is out of reach; higher is easy.
@@ -56,6 +57,8 @@ _TUNING = 1.5
 _FITTING_SHARE = 0.2
 _LEAST_PENALTY, _MOST_PENALTY = 30.0, 1e6
 _LEAST_PRICE, _MOST_PRICE = 1e-16, 1e6
+
+_OF_TWO_RANKS = 9  # a round removes up to this number of tables from two ranks, which can swap them
 
 _MIXED_ORDER = 8  # one round in 8 puts tables back in random order, not the largest first
 
@@ -390,7 +393,7 @@ def _is_on(tables: Tables, state: State, table: int, rank: int) -> bool:
 def _pick(tables: Tables, state: State) -> int:
     """Pick 2 to MOST_REMOVED random tables to remove; return their number.
 
-    The first five alternate between the costliest rank (in half of the rounds a random rank) and
+    The first ones alternate between the costliest rank (in half of the rounds a random rank) and
     another random rank, unless two tries per table find too few; the others are on any rank.
     """
     count, ranks = len(state.chosen), len(state.perf)
@@ -408,7 +411,7 @@ def _pick(tables: Tables, state: State) -> int:
             known = known or state.picked[index] == table
         if known:
             continue
-        if done <= 4 and tries < 2 * count:
+        if done < _OF_TWO_RANKS and tries < 2 * count:
             rank = costliest if done % 2 == 0 else other
             if done > 0 and tables.placement[state.chosen[table]] == Placement.UNIFORM:
                 continue
@@ -509,8 +512,12 @@ def search(
             copy(state.kept_ranks[index], ranks_of(tables, state, table))
             _put_table(tables, state, table, -1)
         # 4. Put them back where each adds least cost.
+        keeps = len(state.perf) > SAMPLE and random_below(state, _KEEPING) > 0
         for index in range(count):
-            _insert(tables, state, state.picked[index], state.figures[BEST])
+            if keeps:
+                _place(tables, state, state.picked[index], state.kept_options[index])
+            else:
+                _insert(tables, state, state.picked[index], state.figures[BEST])
         # 5. Threshold accepting (Dueck and Scheuer 1990) with a random threshold; else undo.
         worse = (hot + (cold - hot) * part) * random_below(state, 1000) / 1000.0
         if _all_cost(state) <= cost * (1.0 + worse):
