@@ -58,7 +58,7 @@ _FITTING_SHARE = 0.2
 _LEAST_PENALTY, _MOST_PENALTY = 30.0, 1e6
 _LEAST_PRICE, _MOST_PRICE = 1e-16, 1e6
 
-_OF_TWO_RANKS = 9  # a round removes up to this number of tables from two ranks, which can swap them
+_TRIES = 30  # to pick tables of two ranks
 
 _MIXED_ORDER = 8  # one round in 8 puts tables back in random order, not the largest first
 
@@ -84,6 +84,7 @@ class Tables(NamedTuple):
     home: Ints  # the previous rank of each shard, or -1; empty without a previous plan
     weight: Ints  # bytes moved if a shard is on any rank but its home
     everywhere: Ints  # all ranks: those of the shards of each uniform option
+    owner: Ints  # the table of each shard in `State.ranks`
 
 
 class State(NamedTuple):
@@ -94,6 +95,8 @@ class State(NamedTuple):
     perf: Floats  # milliseconds of each rank
     memory: Ints2  # bytes used on each rank, shape (ranks, 3)
     cost: Floats  # the cost of each rank
+    first_on: Ints  # the first shard in a list of those on a rank, -1 if none, shape (ranks,)
+    following: Ints  # the next shard in the list, -1 after the last one
     taken: Ints  # how many parts of the table in hand are on each host, shape (ranks,)
     near_ranks: Ints  # the ranks and the hosts that a round rates; `counts` has their numbers
     near_hosts: Ints
@@ -124,7 +127,7 @@ def random_below(state: State, below: int) -> int:
     x ^= x >> np.uint64(7)
     x ^= x << np.uint64(17)
     state.random[0] = x
-    return int((x >> np.uint64(11)) % np.uint64(below))
+    return int(np.int64((x >> np.uint64(11)) % np.uint64(below)))
 
 
 @subroutine
@@ -343,15 +346,17 @@ def _insert(tables: Tables, state: State, table: int, limit: float) -> None:
 
 @subroutine
 def _refresh(tables: Tables, state: State) -> None:
-    """Recompute perf, memory and cost of all ranks, which removes accumulated rounding errors."""
+    """Recompute all ranks' lists, perf, memory and cost, which removes rounding errors."""
     state.perf[:] = 0.0
     state.memory[:] = 0
+    state.first_on[:] = -1
     state.figures[MOVED] = 0.0
     for rank in range(len(state.perf)):
         state.cost[rank] = _rank_cost(tables, state, rank, 0.0, 0, 0)
     for table in range(len(state.chosen)):
         if state.chosen[table] >= 0:
             _put_table(tables, state, table, 1)
+            _link(tables, state, table)
 
 
 @subroutine
@@ -381,20 +386,52 @@ def _note_if_best(tables: Tables, state: State) -> bool:
 
 
 @subroutine
-def _is_on(tables: Tables, state: State, table: int, rank: int) -> bool:
-    ranks = ranks_of(tables, state, table)
-    index = 0
-    while index < len(ranks) and ranks[index] != rank:
-        index += 1
-    return bool(index < len(ranks))
+def _link(tables: Tables, state: State, table: int) -> None:
+    """Enter a table's shards into the lists of their ranks, unless they are on all ranks."""
+    if tables.placement[state.chosen[table]] != Placement.UNIFORM:
+        slot = tables.slot[table]
+        for rank in ranks_of(tables, state, table):
+            state.following[slot] = state.first_on[rank]
+            state.first_on[rank] = slot
+            slot += 1
+
+
+@subroutine
+def _unlink(tables: Tables, state: State, table: int) -> None:
+    """Remove a table's shards from the lists of their ranks."""
+    if tables.placement[state.chosen[table]] != Placement.UNIFORM:
+        slot = tables.slot[table]
+        for rank in ranks_of(tables, state, table):
+            if state.first_on[rank] == slot:
+                state.first_on[rank] = state.following[slot]
+            else:
+                before = state.first_on[rank]
+                while state.following[before] != slot:
+                    before = state.following[before]
+                state.following[before] = state.following[slot]
+            slot += 1
+
+
+@subroutine
+def _table_on(tables: Tables, state: State, rank: int) -> int:
+    """Return a random table with a shard in the list of a rank, or -1 if that is empty."""
+    count, slot = 0, state.first_on[rank]
+    while slot >= 0:
+        count, slot = count + 1, state.following[slot]
+    if count == 0:
+        return -1
+    slot = state.first_on[rank]
+    for _ in range(random_below(state, count)):
+        slot = state.following[slot]
+    return int(tables.owner[slot])
 
 
 @subroutine
 def _pick(tables: Tables, state: State) -> int:
     """Pick 2 to MOST_REMOVED random tables to remove; return their number.
 
-    The first ones alternate between the costliest rank (in half of the rounds a random rank) and
-    another random rank, unless two tries per table find too few; the others are on any rank.
+    After a first one on any rank, they alternate between the costliest rank (in half of the rounds
+    a random rank) and another random rank, which can so swap tables, as long as there are more.
     """
     count, ranks = len(state.chosen), len(state.perf)
     wanted = min(2 + random_below(state, MOST_REMOVED - 1), count)
@@ -404,21 +441,18 @@ def _pick(tables: Tables, state: State) -> int:
     other = random_below(state, ranks)
     done, tries = 0, 0
     while done < wanted:
-        table = random_below(state, count)
+        table = -1
+        if done > 0 and tries < _TRIES:
+            table = _table_on(tables, state, costliest if done % 2 == 1 else other)
+        if table < 0:
+            table = random_below(state, count)
         tries += 1
         known = False
         for index in range(done):
             known = known or state.picked[index] == table
-        if known:
-            continue
-        if done < _OF_TWO_RANKS and tries < 2 * count:
-            rank = costliest if done % 2 == 0 else other
-            if done > 0 and tables.placement[state.chosen[table]] == Placement.UNIFORM:
-                continue
-            if not _is_on(tables, state, table, rank):
-                continue
-        state.picked[done] = table
-        done += 1
+        if not known:
+            state.picked[done] = table
+            done += 1
     if random_below(state, _MIXED_ORDER) > 0:
         # Large tables are placed first, while they fit: an insertion sort by descending size.
         for end in range(1, wanted):
@@ -468,8 +502,8 @@ def search(
     take `work` ratings of a rank; the rise in cost that they accept, relative to the cost, falls
     from `hot` to `cold`.
 
-    A single kernel, because it compiles faster than two. Invariant of a round: `perf`, `memory`,
-    `cost` and the moved bytes match `chosen` and `ranks`, up to rounding that `_refresh` removes.
+    A single kernel, because it compiles faster than two. Invariant of a round: the lists, `perf`,
+    `memory`, `cost` and the moved bytes match `chosen` and `ranks`, up to rounding errors.
     """
     # 1. Place tables one by one; each may go on any rank.
     copy(state.near_ranks, tables.everywhere)
@@ -481,6 +515,7 @@ def search(
             _insert(tables, state, table, state.figures[BEST])
         else:
             _place(tables, state, table, options[table])
+    _refresh(tables, state)
     fits = _note_if_best(tables, state)
     cost = _all_cost(state)
     fitting, within, rounds = 0, 0, 0
@@ -499,7 +534,7 @@ def search(
             cost = _all_cost(state)
         part = (state.counts[WORK] - started) / work
         rounds += 1
-        state.counts[WORK] += _ROUND + len(state.perf)
+        state.counts[WORK] += _ROUND + len(state.perf) // 4
         fitting += fits
         within += state.figures[MOVED] <= state.figures[BUDGET]
         # 3. Remove tables.
@@ -510,14 +545,17 @@ def search(
             table = state.picked[index]
             state.kept_options[index] = state.chosen[table]
             copy(state.kept_ranks[index], ranks_of(tables, state, table))
+            _unlink(tables, state, table)
             _put_table(tables, state, table, -1)
         # 4. Put them back where each adds least cost.
         keeps = len(state.perf) > SAMPLE and random_below(state, _KEEPING) > 0
         for index in range(count):
+            table = state.picked[index]
             if keeps:
-                _place(tables, state, state.picked[index], state.kept_options[index])
+                _place(tables, state, table, state.kept_options[index])
             else:
-                _insert(tables, state, state.picked[index], state.figures[BEST])
+                _insert(tables, state, table, state.figures[BEST])
+            _link(tables, state, table)
         # 5. Threshold accepting (Dueck and Scheuer 1990) with a random threshold; else undo.
         worse = (hot + (cold - hot) * part) * random_below(state, 1000) / 1000.0
         if _all_cost(state) <= cost * (1.0 + worse):
@@ -525,10 +563,12 @@ def search(
             cost = _all_cost(state)
         else:
             for index in range(count):
+                _unlink(tables, state, state.picked[index])
                 _put_table(tables, state, state.picked[index], -1)
             for index in range(count):
                 table = state.picked[index]
                 state.chosen[table] = state.kept_options[index]
                 copy(ranks_of(tables, state, table), state.kept_ranks[index])
                 _put_table(tables, state, table, 1)
+                _link(tables, state, table)
     return rounds
