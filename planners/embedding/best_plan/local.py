@@ -61,8 +61,8 @@ class LocalSearch:
     def restrict(self, candidates: Candidates) -> None:
         """Use fewer candidates from now on; existing states remain valid."""
         self._candidates = candidates
-        slots = {"slot": self.tables.slot, "owner": self.tables.owner}
-        self.tables = local_tables(candidates)._replace(**slots)
+        slot, owner = self.tables.slot, self.tables.owner
+        self.tables = local_tables(candidates)._replace(slot=slot, owner=owner)
 
     def start_at(self, options: Ints) -> State:
         """Return a plan with these options, shape (T,), each placed where it adds least cost."""
