@@ -6,19 +6,17 @@ from collections.abc import Callable
 import numpy as np
 
 from planners.embedding.best_plan.candidates import Candidates
-from planners.embedding.best_plan.rounds import (
+from planners.embedding.best_plan.insertion import (
     BEST,
     BUDGET,
-    MOST_REMOVED,
     NOWHERE,
     PRICE,
     TARGET,
     WORK,
     State,
     Tables,
-    search,
-    target_of,
 )
+from planners.embedding.best_plan.rounds import MOST_REMOVED, search, target_of
 from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Found
 from planners.embedding.search.space import Ints, Placement, load_of
