@@ -262,17 +262,11 @@ def _made_plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[t
     for count in range(_TRIES_PER_PLAN * number):
         disorder = (count % number + 0.5) / number
         changed = rng.random(space.tables) < disorder
-        options = np.where(changed, _any_options(space, rng), relaxed)
+        drawn = [rng.choice(np.flatnonzero(space.table == t)) for t in range(space.tables)]
         noise = np.exp(rng.normal(0, _MOST_NOISE * disorder, len(space.total)))
         noisy = replace(space, perf=space.perf * noise[:, None], total=space.total * noise)
-        if plan := _placed(noisy, devices, options):
+        if plan := _placed(noisy, devices, np.where(changed, drawn, relaxed)):
             yield f"{_RANDOM} {count + 1}", plan
-
-
-def _any_options(space: SearchSpace, rng: np.random.Generator) -> Ints:
-    """Return the index of a random option for each table, shape (T,)."""
-    tables = range(space.tables)
-    return np.array([rng.choice(np.flatnonzero(space.table == table)) for table in tables])
 
 
 def _placed(space: SearchSpace, devices: Devices, options: Ints) -> Plan | None:
