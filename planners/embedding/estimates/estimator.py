@@ -14,8 +14,8 @@ from torchrec.distributed.planner.types import ParameterConstraints, ShardEstima
 from harness.contract import UsageError, read_file
 from planners.embedding.coefficients import read_coefficients
 from planners.embedding.estimates.calibration import PASSES, Calibration
+from planners.embedding.estimates.memory import StepStorageEstimator
 from planners.embedding.estimates.shard_work import work_of_context
-from planners.embedding.memory.estimator import StepStorageEstimator
 
 _FORWARD, _BACKWARD = PASSES
 
