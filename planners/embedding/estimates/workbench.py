@@ -47,7 +47,8 @@ from planners.embedding.estimates.shard_work import (
 from planners.embedding.family import FAMILY
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
-from planners.embedding.same_plan.partition import Partition, PartitionRules
+from planners.embedding.same_plan.proposals import PartitionRules
+from planners.embedding.same_plan.search import Partition
 from planners.embedding.search.outcome import Found, placed
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
