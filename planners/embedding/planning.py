@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from harness.contract import Moving, Planning, RankTable, UsageError
-from planners.embedding.best_plan.near.search import NearSearch
+from planners.embedding.best_plan.replanning import Replanning
+from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally
 from planners.embedding.capture.file import plain
 from planners.embedding.decision import Plan
 from planners.embedding.plan_files.document import PlanDocument
@@ -82,7 +83,7 @@ def _near(problem: EmbeddingProblem, plan: Plan) -> EmbeddingProblem | None:
         return None
     space, devices = arrays(problem)
     names = {table.name for table in problem.tables}
-    if len(names) < len(problem.tables) or not NearSearch.can_search(space, devices):
+    if len(names) < len(problem.tables) or not can_be_placed_locally(space, devices):
         return None
     moving = MoveBudget(PlanTable.of_options(plan.options, ranks), float("inf"), _EFFORT)
     return replace(problem, moving=moving, known=dict(problem.known))
@@ -99,9 +100,9 @@ def _front(problem: EmbeddingProblem) -> Iterator[tuple[EmbeddingProblem, Plan]]
     assert problem.moving is not None
     previous = problem.moving.previous
     space, devices = arrays(problem)
-    if not NearSearch.can_search(space, devices):
+    if not can_be_placed_locally(space, devices):
         raise UsageError("Moves are not counted for tables that depend on each other.")
-    search = NearSearch(
+    search = Replanning(
         space,
         devices,
         previous.moves,

@@ -11,9 +11,11 @@ from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Stor
 
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.linear import linear_bound
-from planners.embedding.best_plan.local.rounds import construct, improve
-from planners.embedding.best_plan.local.state import local_tables, new_state
+from planners.embedding.best_plan.local import local_tables, new_state
+from planners.embedding.best_plan.rounds import search
 from planners.embedding.search.space import Devices, Placement, SearchSpace, search_space
+
+NO_TABLES = np.empty(0, np.int64)
 
 KINDS = {
     "uniform": ("row_wise", "uniform"),
@@ -28,6 +30,9 @@ KINDS = {
 def option(table, kind, *shards, kernel="fused", dependency=None):
     """Return an option of a table; each of `shards` is (HBM bytes, DDR bytes, milliseconds)."""
     sharding_type, partition_by = KINDS[kind]
+    estimates = {  # equal shards share them, as those of our enumerator do
+        (hbm, ddr, ms): (Storage(hbm, ddr, 0), Perf(ms, 0.0, 0.0, 0.0)) for hbm, ddr, ms in shards
+    }
     return ShardingOption(
         name=f"table_{table}",
         tensor=torch.empty(0, device="meta"),
@@ -37,10 +42,7 @@ def option(table, kind, *shards, kernel="fused", dependency=None):
         sharding_type=sharding_type,
         partition_by=partition_by,
         compute_kernel=kernel,
-        shards=[
-            Shard([1, 1], [0, 0], Storage(hbm, ddr, 0), Perf(ms, 0.0, 0.0, 0.0))
-            for hbm, ddr, ms in shards
-        ],
+        shards=[Shard([1, 1], [0, 0], *estimates[shard]) for shard in shards],
         dependency=dependency,
         is_pooled=True,
     )
@@ -165,7 +167,7 @@ def constructed(space, placed_on, seed=0, doublings=0):
     bound, options = linear_bound(found)
     tables = local_tables(found)
     state = new_state(tables, [seed], math.inf, bound, doublings)
-    construct(tables, state, np.arange(space.tables), options)
+    search(tables, state, np.arange(space.tables), options, 0, 0.0, 0.0)
     return tables, state
 
 
@@ -190,5 +192,5 @@ def varied(tables=8, hosts=2):
 
 def searched(seed, work=700_000):
     tables, state = constructed(*varied(), seed=seed, doublings=1)
-    improve(tables, state, work, 0.0, 1.0, 1.0)
+    search(tables, state, NO_TABLES, NO_TABLES, work, 1.0, 0.0)
     return state

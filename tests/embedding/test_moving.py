@@ -202,15 +202,6 @@ def test_new_tables_new_ranks_and_lost_ranks_are_planned_for(
     assert PLANNING.moving.moved(moving, found) <= max(20.0, forced)
 
 
-def test_the_drop_in_moves_little_of_a_wrapped_models_plan(problem):
-    """DistributedModelParallel puts `module` before each path of the present plan."""
-    plan = planner(problem).plan(problem.module, problem.sharders)
-    wrapped = type(plan)({f"module.{path}": module for path, module in plan.plan.items()})
-    again = planner(problem, mode="best-plan", previous=wrapped, move_budget=0)
-    assert str(again.plan(problem.module, problem.sharders)) == str(plan)
-    assert again.moved_gib == 0
-
-
 @pytest.mark.parametrize(
     ("earlier", "now", "matched"),
     [
@@ -260,8 +251,10 @@ def planner(problem, **options):
 
 
 def test_the_drop_in_takes_torchrecs_plan_or_a_file(problem, file):
+    """DistributedModelParallel puts `module` before each path of the present plan."""
     first = planner(problem).plan(problem.module, problem.sharders)
-    for previous in (first, file, str(file), PlanTable.of(file)):
+    wrapped = type(first)({f"module.{path}": module for path, module in first.plan.items()})
+    for previous in (first, wrapped, file, str(file), PlanTable.of(file)):
         again = planner(problem, mode="best-plan", previous=previous, move_budget=0)
         assert str(again.plan(problem.module, problem.sharders)) == str(first)
         assert again.moved_gib == 0
@@ -288,22 +281,6 @@ def test_nothing_moves_by_a_search_that_counts_no_moves(problem, file):
     own = planner(problem, mode="best-plan", previous=file, partitioner=Own())
     with pytest.raises(PlannerError, match="near the previous one, since Own is not compiled"):
         own.plan(problem.module, problem.sharders)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"mode": "same-plan", "previous": PlanTable({})}, "needs mode 'best-plan'"),
-        ({"move_budget": 1}, "need a previous plan"),
-        ({"lost_ranks": [1]}, "need a previous plan"),
-        ({"previous": PlanTable({}), "cache": True}, "not taken from a cache"),
-        ({"previous": PlanTable({}), "move_budget": -1}, "must be at least 0 GiB, not -1"),
-        ({"previous": PlanTable({}), "move_budget": math.nan}, "must be at least 0 GiB, not nan"),
-    ],
-)
-def test_arguments_that_make_no_sense_are_refused(problem, options, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        planner(problem, **{"mode": "best-plan", **options})
 
 
 @settings(max_examples=15, deadline=None)
@@ -335,12 +312,3 @@ def test_shards_that_are_not_created_move_the_same_bytes(seed, lost, grown, data
     assert before.least_moved(space).tolist() == [
         int(away[first:end].sum()) for first, end in pairwise(space.first_shard)
     ]
-
-
-def test_the_bound_of_a_large_problem_is_not_proven_again(problem, monkeypatch):
-    planned_ms = quality(problem, replace(planned(problem), bound_ms=0.0))
-    monkeypatch.setattr("planners.embedding.quality._MOST_PROVEN_AGAIN", 0)
-    monkeypatch.setattr("planners.embedding.quality.ladder", None)
-    fresh = replace(problem, known={})
-    again = quality(fresh, planned(fresh))
-    assert again["bound_ms"] == pytest.approx(planned_ms["bound_ms"], rel=0.005)

@@ -67,17 +67,16 @@ def candidates(space: SearchSpace, devices: Devices) -> Candidates:
     is at most as large and as expensive as that of B, and A may be placed wherever B may. Replacing
     B by A in a plan then never raises the rating.
     """
-    by_table: list[list[int]] = [[] for _ in range(space.tables)]
-    for option in np.flatnonzero(fitting(space, devices)).tolist():
-        by_table[space.table[option]].append(option)
+    kept: list[list[int]] = [[] for _ in range(space.tables)]
     sums = sums_of(space)
     # The less restricted placement is first, so it is kept if two options are equal.
-    order = np.column_stack([space.placement, torchrecs_order(space.options)]).tolist()
-    kept = [
-        _undominated(space, sums, sorted(options, key=order.__getitem__)) for options in by_table
-    ]
-    first = np.cumsum([0, *map(len, kept)], dtype=np.int64)
-    return on_usable_ranks(space, devices, np.array([*chain(*kept)], np.int64), first)
+    order = np.lexsort([*torchrecs_order(space.options).T[::-1], space.placement])
+    order = order[fitting(space, devices)[order]]
+    for option, table in zip(order.tolist(), space.table[order].tolist(), strict=True):
+        if not any(dominates(space, sums, other, option) for other in kept[table]):
+            rest = [other for other in kept[table] if not dominates(space, sums, option, other)]
+            kept[table] = [*rest, option]
+    return candidates_of(space, devices, np.array([*chain(*kept)], np.int64))
 
 
 def all_candidates(space: SearchSpace, devices: Devices) -> Candidates:
@@ -85,13 +84,10 @@ def all_candidates(space: SearchSpace, devices: Devices) -> Candidates:
 
     Some may be dominated, so a linear programme over them is larger, but has the same bound.
     """
-    options = np.flatnonzero(fitting(space, devices))
-    options = options[np.argsort(space.table[options], kind="stable")]
-    first = np.searchsorted(space.table[options], np.arange(space.tables + 1))
-    return on_usable_ranks(space, devices, options, first)
+    return candidates_of(space, devices, np.flatnonzero(fitting(space, devices)))
 
 
-def on_usable_ranks(space: SearchSpace, devices: Devices, options: Ints, first: Ints) -> Candidates:
+def candidates_of(space: SearchSpace, devices: Devices, options: Ints) -> Candidates:
     """Return these options as candidates; a rank on which none of their shards fits is unusable."""
     used = np.zeros(len(space.storage), bool)
     for option in options.tolist():
@@ -100,6 +96,8 @@ def on_usable_ranks(space: SearchSpace, devices: Devices, options: Ints, first: 
     holds = [(space.storage[used] <= capacity).all(axis=1).any() for capacity in capacities]
     usable = np.array(holds)[kind.ravel()]
     devices = replace(devices, storage=np.where(usable[:, None], devices.storage, 0))
+    options = options[np.argsort(space.table[options], kind="stable")]
+    first = np.searchsorted(space.table[options], np.arange(space.tables + 1))
     return Candidates(space, devices, usable, options, first)
 
 
@@ -118,16 +116,6 @@ def fitting(space: SearchSpace, devices: Devices) -> Bools:
             storage = space.storage[space.estimates_of(option)]
             fits[option] = (storage <= devices.storage).all()
     return fits
-
-
-def _undominated(space: SearchSpace, sums: list[list[float]], options: list[int]) -> list[int]:
-    """Return the undominated ones of a table's options; of equal ones the first."""
-    kept: list[int] = []
-    for option in options:
-        if not any(dominates(space, sums, other, option) for other in kept):
-            kept = [other for other in kept if not dominates(space, sums, option, other)]
-            kept.append(option)
-    return kept
 
 
 def sums_of(space: SearchSpace) -> list[list[float]]:

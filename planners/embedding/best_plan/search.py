@@ -3,14 +3,11 @@
 1. Sort the options, and drop those that torchrec refuses.
 2. Try torchrec's proposals: on small problems all of them; else the uniform ones, as step 8.
 3. Prove a bound with the linear programme; if it is infinite, no plan exists.
-4. Place solutions of the linear programme and improve them a little; they become the starts. On
-   many ranks, exchanges of shards balance each start until one fits into memory. On thousands of
-   ranks, local search on a few hosts at a time (regions) then improves the best one.
+4. Place solutions of the linear programme and improve them a little; they become the starts.
 5. Rule out options again, now with a better plan known, and raise the bound by patterns.
 6. Run the local search from a start.
 7. Pack whole shards on single ranks, which raises the bound and often finds a better plan; then
-   run the local search twice more, from the best plan or other starts. On many ranks, regions
-   follow; on thousands of ranks, regions are all of the local search.
+   run the local search twice more, from the best plan or other starts.
 8. On large problems, try torchrec's uniform proposals unless the bound excludes them.
 9. Take options with fewer sharding types that fit in the place of the others.
 
@@ -19,22 +16,21 @@ that results do not depend on the machine; with a time limit, the clock also end
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.linear import LinearProgramme
-from planners.embedding.best_plan.local.rounds import parts_of_run
-from planners.embedding.best_plan.local.search import LocalSearch
-from planners.embedding.best_plan.local.state import State
+from planners.embedding.best_plan.local import LocalSearch
 from planners.embedding.best_plan.packing import WORK
 from planners.embedding.best_plan.proofs import Proof, proofs, untried
-from planners.embedding.best_plan.sharding_types import with_fewest_types
+from planners.embedding.best_plan.rounds import BEST, SAMPLE, State
 from planners.embedding.best_plan.torchrec_rules import (
     can_be_placed_locally,
     canonical_order,
     least_uniform,
     proposed,
+    with_fewest_types,
 )
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
@@ -42,7 +38,6 @@ from planners.embedding.search.space import (
     Devices,
     Ints,
     SearchSpace,
-    load_of,
     search_space,
 )
 
@@ -68,26 +63,18 @@ _SHARE_OF_LIMIT = 0.5
 # run has this temperature and these doublings of the power of perf.
 _NEARLY = 0.02
 _RUN_NEARBY = (0.1, 4)
+# On many ranks, rounds are too few for high temperatures.
+_RUN_ON_MANY_RANKS = (0.1, 2)
 
 # Each run's temperature, and doublings of the power of perf (see local.ranks). A high temperature
 # and a low power are best if memory is scarce; otherwise plans are soon within _NEARLY of the bound
 # and continue with _RUN_NEARBY.
 _RUNS = ((2.0, 0), (2.0, 0), (0.1, 2))
-_STARTS = 3  # each run begins at another one of this many best starts
+_START_HEAT = 0.3  # of the few rounds that improve a start
 
 # Each start leaves out options with shards above one of these parts of the bound. Without large
 # shards, the relaxed plan can be placed nearly unchanged; the best part differs between problems.
 _LARGEST_PARTS = (math.inf, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
-# With more tables times ranks, rounds are slow, so other starts are made: balanced by exchanges,
-# and from relaxed plans that use a part of the memory, since their shards are easier to place.
-_BALANCED = 100_000
-_FILLS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.7)
-# Part of all work, up to three times for each start; more where no regions improve it afterwards.
-_WORK_TO_BALANCE, _WORK_WITHOUT_REGIONS = 0.04, 0.08
-# With still more, rounds hardly improve a plan, and regions do all further work: several times the
-# usual one, and more if no start fits that may use all memory.
-_ONLY_REGIONS = 1_000_000
-_WORK_OF_REGIONS, _WORK_IF_SCARCE = 3, 6
 _WORK_PER_START = 0.02  # part of all work: seven starts take a seventh
 _WORK_TO_FIT = 0.2  # part of all work, to find any plan that fits if none is known
 
@@ -123,7 +110,7 @@ def best_plan(
     smallest, last = (
         None if row is None else order[row] for row in (outcome.smallest, outcome.last)
     )
-    return NotFound(smallest, last, outcome.proposals, outcome.bound, outcome.tried)
+    return replace(outcome, smallest=smallest, last=last)
 
 
 def search_in_order(
@@ -137,43 +124,43 @@ def search_in_order(
 
     It reads the arrays alone, so a caller may change the estimates in them.
     """
-    # 2. Small problems: torchrec's proposals.
-    local = can_be_placed_locally(space, devices)
-    size = space.tables * devices.ranks
-    everything = not local or size <= _MOST_PROPOSED
+    # 2. Torchrec's proposals, if a search of them is short, or all that there is.
+    size, local = space.tables * devices.ranks, can_be_placed_locally(space, devices)
+    everything = size <= _MOST_PROPOSED or not local
     outcome: Found | NotFound = known or NotFound(None, None, 0)
     if everything and known is None:
         outcome = proposed(space, devices, everything, deadline)
-    done, proven, tried = 0, 0.0, []
+    proven, rounds, tried = 0.0, 0, []
     if not deadline.passed:
         # 3. A bound, or a proof that there is no plan.
-        *_, proof = proofs(candidates(space, devices), deadline=deadline, rungs=("memory",))
+        proof = next(proofs(candidates(space, devices), deadline=deadline))
         proven, tried = proof.milliseconds, ["for a proof, the linear programme"]
-        if not math.isfinite(proven):
+        if math.isinf(proven):
             return NotFound(None, None, 0, math.inf)
         if local:
             # 4 to 7. The local search, and the other proofs.
-            search = _BestPlanSearch(proof, outcome, seed, deadline)
-            outcome = search.run()
-            done, proven, tried = search.rounds, search.proven, search.tried
-    # 8. Torchrec's proposals.
-    if not everything:
-        rating = outcome.rating if isinstance(outcome, Found) else math.inf
-        if max(least_uniform(space, devices), proven) < rating:
-            uniform = proposed(space, devices, everything=False, deadline=deadline)
-            if isinstance(uniform, Found) and uniform.rating < rating:
-                outcome = uniform
+            search = _Search(proof, outcome, seed, deadline)
+            search.run()
+            proven, rounds, tried = search.local.bound, search.local.rounds, search.tried()
+            if best := search.local.best:
+                count = outcome.proposals + rounds
+                outcome = replace(best, proposals=count, partitions=best.partitions or count)
+    # 8. Torchrec's proposals for large problems: the uniform ones, and all if no plan is known.
+    rating = outcome.rating if isinstance(outcome, Found) else math.inf
+    if not everything and max(least_uniform(space, devices), proven) < rating:
+        uniform = proposed(space, devices, everything=False, deadline=deadline)
+        if isinstance(uniform, Found) and uniform.rating < rating:
+            outcome = uniform
     if isinstance(outcome, NotFound) and size <= MOST_FOR_ALL_PROPOSALS and not everything:
         outcome = proposed(space, devices, everything=True, deadline=deadline)
+    # 9. Fewer sharding types.
     if isinstance(outcome, Found):
-        # 9. Fewer sharding types.
         outcome = with_fewest_types(space, devices, outcome)
         return replace(outcome, bound=min(proven, outcome.rating))
-    words = [f"{outcome.proposals} proposals of TorchRec", *tried]
-    if deadline.passed:
-        words.append("until the time was up")
-    proposals = outcome.proposals + done
-    return replace(outcome, proposals=proposals, bound=proven, tried="; ".join(words))
+    late = ["until the time was up"] if deadline.passed else []
+    words = [f"{outcome.proposals} proposals of TorchRec", *tried, *late]
+    count = outcome.proposals + rounds
+    return replace(outcome, proposals=count, bound=proven, tried="; ".join(words))
 
 
 def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
@@ -190,104 +177,75 @@ def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None)
     return int(seconds * WORK_PER_SECOND) + 1
 
 
-class _BestPlanSearch:
+class _Search:
     """Steps 4 to 7 of the module docstring, from a first proof and torchrec's proposals."""
 
     def __init__(
         self, proof: Proof, proposed: Found | NotFound, seed: int, deadline: Deadline
     ) -> None:
-        self._candidates, self._proposed, self._deadline = proof.candidates, proposed, deadline
-        self._local = LocalSearch(proof.candidates, proof.milliseconds, proposed, seed)
+        best = proposed if isinstance(proposed, Found) else None
+        self.local = LocalSearch(proof.candidates, proof.milliseconds, seed, best)
+        self._candidates, self._deadline = proof.candidates, deadline
         space, devices = proof.candidates.space, proof.candidates.devices
         self._work = usual_work(space, devices, deadline.seconds)
-        self._size = space.tables * devices.ranks
-        self._rungs: dict[str, None] = {proof.rung: None}  # those that ran, in order (a set)
+        self._is_small = space.tables * devices.ranks <= _MOST_PROPOSED
+        self._rungs = [proof.rung]  # those that ran, in order
 
-    @property
-    def proven(self) -> float:
-        """The proven bound in milliseconds; infinite if it is proven that there is no plan."""
-        return self._local.bound
-
-    @property
-    def rounds(self) -> int:
-        """The number of rounds of local search so far."""
-        return self._local.rounds
-
-    @property
-    def tried(self) -> list[str]:
-        """Phrases that describe the searches and provers that ran, for messages."""
-        *names, last = [_RUNG_NAMES[rung] for rung in self._rungs]
-        phrases = [
-            f"{self.rounds} rounds of local search from {self._local.starts} starts",
-            f"for a proof, {', '.join(names)} and {last}" if names else f"for a proof, {last}",
-        ]
-        missing = untried(self._candidates)
-        return [*phrases, missing] if missing else phrases
-
-    def run(self) -> Found | NotFound:
+    def run(self) -> None:
         """Search until the best plan is near enough, all work is done, or the deadline passes."""
-        self._search()
-        best, tried = self._local.best, self._proposed.proposals + self.rounds
-        if best is None:
-            if isinstance(self._proposed, Found):
-                return replace(self._proposed, proposals=tried)
-            return self._proposed
-        plan, ranks = best.best_plan(self._local.tables), self._candidates.devices.ranks
-        rating = load_of(self._candidates.space, *plan, ranks).rating
-        return Found(*plan, rating, tried, tried)
-
-    def _search(self) -> None:
         # 4. Starts.
         self._prove("costs")
-        many = self._size > _BALANCED
-        only_regions = self._size > _ONLY_REGIONS and self._local.has_regions
         starts: list[State] = []
-        if many:
-            starts = self._balanced_starts()
-            if only_regions and starts and not self._near_enough:
-                scarce = len(starts) > 2
-                times = _WORK_IF_SCARCE if scarce else _WORK_OF_REGIONS
-                self._improve_regions(starts, times)
-        if self._local.best is None or not many:
-            work = int(self._work * _WORK_PER_START) + 1
-            for options in self._relaxed_plans((part, 1.0) for part in _LARGEST_PARTS):
-                if self._ended:
-                    break
-                starts.append(self._local.start_at(options, work))
+        work = int(self._work * _WORK_PER_START) + 1
+        for options in self._relaxed_plans():
+            if self._ended():
+                break
+            state = self.local.start_at(options)
+            self.local.run(state, work, _START_HEAT, self._ended)
+            starts.append(state)
         # 5. The bound again.
-        if not self._ended:
-            self._prove("costs")
+        if not self._ended():
+            self._prove("costs", "patterns")
         # 6 and 7. Runs of the local search, with packing in between.
-        if not self._ended and not (only_regions and self._local.best):
+        if not self._ended():
             self._search_locally(starts)
-            if many and self._local.has_regions and not self._ended:
-                self._improve_regions(starts, 1)
-        if "ranks" not in self._rungs and self._size <= _MOST_PROPOSED:
+        if "ranks" not in self._rungs and self._is_small:
             self._pack(_WORK_IF_NEAR)
+
+    def tried(self) -> list[str]:
+        """Return phrases that describe the searches and proofs that ran, for messages."""
+        local, missing = self.local, untried(self._candidates)
+        *names, last = [_RUNG_NAMES[rung] for rung in self._rungs]
+        rungs = " and ".join(filter(None, [", ".join(names), last]))
+        return [
+            f"{local.rounds} rounds of local search from {local.starts} starts",
+            f"for a proof, {rungs}",
+            *filter(None, [missing]),
+        ]
 
     def _search_locally(self, starts: list[State]) -> None:
         """Run the local search from the best starts, with stronger proofs before and between."""
-        local = self._local
-        starts.sort(key=lambda state: (state.best_rating, state.cost.sum()))
-        if local.best is None:
-            work = int(_WORK_TO_FIT * self._work) + 1
-            starts.insert(0, local.start_that_fits(work, self._deadline))
-        self._prove("patterns")
-        for run, (temperature, doublings) in enumerate(_RUNS):
-            if run == 1 and not self._ended:
+        local = self.local
+        starts.sort(key=lambda state: (state.figures[BEST], state.cost.sum()))
+        if not any(state.best_chosen[0] >= 0 for state in starts):
+            if local.best:
+                starts.insert(0, local.start_from(local.best.options, local.best.ranks))
+            else:
+                work = int(_WORK_TO_FIT * self._work) + 1
+                starts.insert(0, local.start_that_fits(work, self._ended))
+        for run, (heat, doublings) in enumerate(_RUNS):
+            if run == 1 and not self._ended():
                 self._pack(WORK)
-            if math.isinf(self.proven):
+            if self._ended():
                 return
-            start = starts[run % min(len(starts), _STARTS)]
-            if local.best is not None and self._within(_NEARLY):
-                start, (temperature, doublings) = local.best, _RUN_NEARBY
-            elif local.best is not None and run == len(_RUNS) - 1:
-                start = local.best
-            state = local.resume(start, doublings)
-            for part in parts_of_run(state, self._work / len(_RUNS)):
-                if self._ended:
-                    return
-                local.improve(state, *part, temperature)
+            near, many = self._within(_NEARLY), self._candidates.devices.ranks > SAMPLE
+            if near or many:
+                heat, doublings = _RUN_NEARBY if near else _RUN_ON_MANY_RANKS
+            if local.best and (near or many or run == len(_RUNS) - 1):
+                state = local.start_from(local.best.options, local.best.ranks, doublings)
+            else:
+                state = local.resume(starts[run % len(starts)], doublings)
+            local.run(state, self._work / len(_RUNS), heat, self._ended)
 
     def _pack(self, work: float) -> None:
         """Prove the bound by packing, unless the best plan is already proven best."""
@@ -296,14 +254,11 @@ class _BestPlanSearch:
 
     def _prove(self, *rungs: str, work: float = WORK) -> None:
         """Raise the bound, keep the options of better plans, and record a plan of the proofs."""
-        local, hint = self._local, None
-        if local.best is not None:
-            hint = local.best.best_plan(local.tables)
-        elif isinstance(self._proposed, Found):
-            hint = self._proposed.options, self._proposed.ranks
+        local = self.local
+        hint = (local.best.options, local.best.ranks) if local.best else None
         ladder = proofs(
             self._candidates,
-            self.proven,
+            self.local.bound,
             local.best_rating,
             self._deadline,
             hint=hint,
@@ -311,7 +266,8 @@ class _BestPlanSearch:
             work=work,
         )
         for proof in ladder:
-            self._rungs[proof.rung] = None
+            if proof.rung not in self._rungs:
+                self._rungs.append(proof.rung)
             local.bound = proof.milliseconds
             if proof.candidates is not self._candidates:
                 self._candidates = proof.candidates
@@ -319,50 +275,21 @@ class _BestPlanSearch:
             if proof.plan is not None:
                 local.start_from(*proof.plan)
 
-    def _balanced_starts(self) -> list[State]:
-        """Return balanced starts, until one fits into memory."""
-        part = _WORK_TO_BALANCE if self._local.has_regions else _WORK_WITHOUT_REGIONS
-        work = int(self._work * part) + 1
-        starts: list[State] = []
-        for options in self._relaxed_plans((1.0, fill) for fill in _FILLS):
-            for giants_first in (False, True):
-                if self._ended:
-                    return starts
-                starts.append(self._local.balanced_start(options, work, giants_first))
-            if self._local.best is not None:
-                break
-        return starts
-
-    def _improve_regions(self, starts: list[State], times: int) -> None:
-        """Improve the best plan, or else the best start, for `times` the usual work."""
-        start = min(starts, key=lambda state: (state.best_rating, state.cost.sum()))
-        self._local.improve_regions(self._local.best or start, times * self._work, self._deadline)
-
-    def _relaxed_plans(self, limits: Iterable[tuple[float, float]]) -> Iterator[Ints]:
-        """Yield distinct choices of options, shape (T,), from relaxed plans.
-
-        `limits` has the largest shard, as a part of the bound, and the part of memory to use.
-        """
+    def _relaxed_plans(self) -> Iterator[Ints]:
+        """Yield distinct options of the tables, shape (T,), from plans without large shards."""
         programme = LinearProgramme(self._candidates)
         seen = set()
-        for part, fill in limits:
+        for part in _LARGEST_PARTS:
             if self._deadline.passed:
                 return
-            limit = part * self.proven if self.proven else math.inf
-            cost, options = programme.solve(limit, self._deadline, fill)
-            if fill < 1 and cost >= self._local.best_rating:
-                continue  # a relaxed plan with less free memory is no worse
+            limit = part * self.local.bound if self.local.bound else math.inf
+            cost, options = programme.solve(limit, self._deadline)
             if math.isfinite(cost) and (options >= 0).all() and options.tobytes() not in seen:
                 seen.add(options.tobytes())
                 yield options
 
-    @property
     def _ended(self) -> bool:
-        return self._near_enough or self._deadline.passed
-
-    @property
-    def _near_enough(self) -> bool:
-        return self._within(NEAR_ENOUGH)
+        return self._within(NEAR_ENOUGH) or self._deadline.passed
 
     def _within(self, part: float) -> bool:
-        return self._local.best_rating <= self.proven * (1 + part)
+        return self.local.best_rating <= self.local.bound * (1 + part)

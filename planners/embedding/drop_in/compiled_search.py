@@ -30,7 +30,7 @@ from planners.embedding.drop_in.checks import (
     obstacle_of_problem,
     obstacle_of_proposers,
 )
-from planners.embedding.same_plan.partition import rules_of
+from planners.embedding.same_plan.proposals import rules_of
 from planners.embedding.same_plan.search import SamePlan
 from planners.embedding.search import warm_up
 from planners.embedding.search.options import copy_without_ranks, with_shards
@@ -285,12 +285,13 @@ class CompiledSearch(Proposer, Partitioner):
             from planners.embedding.best_plan.search import best_plan
 
             return best_plan(space, devices, self._deadline, planner._seed)
-        from planners.embedding.best_plan.near.search import NearSearch
+        from planners.embedding.best_plan.replanning import Replanning
+        from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally
 
         previous.check_matches({option.fqn for option in space.options}, "The previous plan")
-        if not NearSearch.can_search(space, devices):
+        if not can_be_placed_locally(space, devices):
             raise NotCompiled("moves are not counted for tables that depend on each other")
-        near = NearSearch(space, devices, previous.moves, self._deadline, planner._seed)
+        near = Replanning(space, devices, previous.moves, self._deadline, planner._seed)
         return near.search(planner._move_budget)
 
 

@@ -7,9 +7,10 @@
 4. Otherwise it is a search as without a folder.
 """
 
+import copy
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,8 +23,9 @@ from typing_extensions import override
 
 from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.best_plan.candidates import all_candidates
-from planners.embedding.best_plan.near.search import NearSearch
 from planners.embedding.best_plan.proofs import proofs
+from planners.embedding.best_plan.replanning import Replanning
+from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally
 from planners.embedding.capture.file import plain
 from planners.embedding.capture.mirrors import device_runs
 from planners.embedding.drop_in.checks import fault_of
@@ -47,7 +49,6 @@ logger = logging.getLogger("shardbench")
 _MOST_OTHERS = 4  # files of other tables that are read to find similar ones
 _COMMON = 0.9  # least part of the tables that two similar problems share
 _NONE = np.empty(0, np.int64)
-_READ_BY_STATISTICS = ("_sharder_map", "_sharder_data_map")  # 1.6.1 has only the first
 Options = list[ShardingOption]
 Sharders = list[ModuleSharder[nn.Module]]
 
@@ -120,23 +121,27 @@ class CachedSearch(CompiledSearch):
         if similar is None:
             return super().search(space, devices)
         file, document = similar
-        known, label = PlanTable.of_document(document), file.path.name
-        plan, bound = self._used_again(space, devices, known, label)
+        known = PlanTable.of_document(document)
+        plan, bound = self._used_again(space, devices, known)
         if plan is not None:
             self._folder.touch(file)
-            self.use = "near hit"
-            return plan
-        if not NearSearch.can_search(space, devices) or not (
-            plan := self._started_from(space, devices, known)
-        ):
-            return super().search(space, devices)
-        plan = replace(plan, bound=max(bound, plan.bound))
-        _log("The search starts from %s", label, plan.rating, plan.bound)
-        self.use = "start"
+            self.use, sentence = "near hit", "%s is used again"
+        else:
+            if can_be_placed_locally(space, devices):
+                plan = self._started_from(space, devices, known)
+            if plan is None:
+                return super().search(space, devices)
+            self.use, sentence = "start", "The search starts from %s"
+        plan = replace(plan, bound=max(plan.bound, min(bound, plan.rating)))
+        logger.info(
+            f"{sentence}: %.6g ms, bound %.6g ms, %.2f %% above it.",
+            *(file.path.name, plan.rating, plan.bound),
+            100 * (plan.rating / plan.bound - 1) if plan.bound else math.inf,
+        )
         return plan
 
     def _used_again(
-        self, space: SearchSpace, devices: Devices, known: PlanTable, label: str
+        self, space: SearchSpace, devices: Devices, known: PlanTable
     ) -> tuple[Found | None, float]:
         """Return the known plan if it fits this problem and is near a bound; and the bound in ms.
 
@@ -151,15 +156,13 @@ class CachedSearch(CompiledSearch):
         rating = load_of(space, *plan, devices.ranks).rating
         while rating > bound * (1 + self._near) and (proof := next(ladder, None)):
             bound = proof.milliseconds
-        again, fault = Found(*plan, rating, 1, 1, min(bound, rating)), None
-        if rating > bound * (1 + self._near):
-            fault = "it is not near enough"
-        else:
-            names, options = {option.fqn for option in space.options}, placed(space, again)
-            fault = fault_of(self._planner, options, rating, names, self._topology)
-        use = f"not used again, since {fault}" if fault else "used again"
-        _log(f"%s is {use}", label, rating, bound)
-        return (None if fault else again), bound
+        again = Found(*plan, rating, 1, 1)
+        names = {option.fqn for option in space.options}
+        if rating > bound * (1 + self._near) or (
+            fault_of(self._planner, placed(space, again), rating, names, self._topology)
+        ):
+            return None, bound
+        return again, bound
 
     def _started_from(self, space: SearchSpace, devices: Devices, known: PlanTable) -> Found | None:
         """Search from the known plan; the share `most_moved` of its bytes may move.
@@ -167,7 +170,7 @@ class CachedSearch(CompiledSearch):
         Return the best plan without a limit if it is more than the share `near` better, and None if
         there is no plan.
         """
-        search = NearSearch(space, devices, known.moves, self._deadline, self._planner._seed)
+        search = Replanning(space, devices, known.moves, self._deadline, self._planner._seed)
         plan = search.search(self._most_moved * known.total_bytes(space.options))
         best = search.unlimited
         if not isinstance(plan, Found) or (
@@ -215,42 +218,9 @@ class CachedSearch(CompiledSearch):
             return None
 
 
-def _log(sentence: str, label: str, rating: float, bound: float) -> None:
-    figures = "%.6g ms, bound %.6g ms, %.2f %% above it."
-    above = 100 * (rating / bound - 1) if bound else math.inf
-    logger.info(f"{sentence}: {figures}", label, rating, bound, above)
-
-
 def _subject(names: set[str]) -> str:
     """Return a hash of table names."""
     return digest("\n".join(sorted(names)).encode("utf-8", "surrogatepass"), letters=16)
-
-
-class _ChosenOptions(DistinctShardEnumerator):
-    """Enumerates with another enumerator's settings, but one option per table, unestimated."""
-
-    def __init__(self, settings: DistinctShardEnumerator, chosen: Mapping[str, TableEntry]) -> None:
-        self.__dict__.update(settings.__dict__)
-        self.__dict__.pop("enumerate", None)  # a method that is replaced while a planner plans
-        self._last_stored_module = None
-        self._special = {}
-        self._chosen = chosen
-
-    @override
-    def _filter_sharding_types(self, name: str, *allowed: object) -> list[str]:
-        kinds = super()._filter_sharding_types(name, *allowed)
-        return [kind for kind in kinds if kind == self._chosen[name].sharding_type]
-
-    @override
-    def _filter_compute_kernels(self, name: str, *allowed: object) -> list[str]:
-        kernels = super()._filter_compute_kernels(name, *allowed)
-        return [kernel for kernel in kernels if kernel == self._chosen[name].compute_kernel]
-
-    @override
-    def populate_estimates(self, sharding_options: Options) -> None:
-        """Leave the shards without estimates; only make the options cheap to copy."""
-        for option in sharding_options:
-            option.__class__ = SharedOption
 
 
 def _options_of(
@@ -262,21 +232,45 @@ def _options_of(
     its table otherwise.
     """
     chosen = {table.name: table for table in plan.tables}
-    own = _ChosenOptions(enumerator, chosen)
-    made = {option.name: option for option in own.enumerate(module, sharders)}
-    for attribute in _READ_BY_STATISTICS:
-        if hasattr(own, attribute):
-            setattr(enumerator, attribute, getattr(own, attribute))
+    own: Any = copy.copy(enumerator)
+    del own.enumerate  # which is replaced while the planner plans
+    own._last_stored_module = None  # else torchrec returns what it enumerated before
+    own.populate_estimates = _make_cheap_to_copy
+
+    def pass_only(method: str, attribute: str) -> None:
+        """Let a filter of the enumerator pass nothing but the plan's choice."""
+        allowed = getattr(enumerator, method)
+
+        def of_plan(name: str, *given: object) -> list[str]:
+            wanted = getattr(chosen[name], attribute)
+            return [kind for kind in allowed(name, *given) if kind == wanted]
+
+        setattr(own, method, of_plan)
+
+    pass_only("_filter_sharding_types", "sharding_type")
+    pass_only("_filter_compute_kernels", "compute_kernel")
+    options = own.enumerate(module, sharders)
+    # Statistics read the sharders of the enumerator.
+    enumerator.__dict__.update(
+        (n, value) for n, value in vars(own).items() if n.startswith("_sharder")
+    )
     enumerator.postponed = (module, sharders)
+    made = {option.name: option for option in options}
     if made.keys() != chosen.keys():
         raise InfeasibleDecision(f"The plan has {len(chosen)} tables, not {len(made)}.")
-    options = []
-    for name, table in chosen.items():
-        shards = [entry.shard() for entry in table.shards]
-        layout = made[name].shards[0].size
-        unplaced = layout.shards() if isinstance(layout, ShardLayout) else made[name].shards
-        cut = [([*shard.size], [*shard.offset]) for shard in unplaced]
-        if cut != [(shard.size, shard.offset) for shard in shards]:
-            raise InfeasibleDecision(f"Table {name} is cut otherwise in the plan.")
-        options.append(with_shards(made[name], shards, PlannedOption))
-    return options
+    return [_with_plan(made[name], table) for name, table in chosen.items()]
+
+
+def _make_cheap_to_copy(options: Options) -> None:
+    for option in options:
+        option.__class__ = SharedOption
+
+
+def _with_plan(option: ShardingOption, table: TableEntry) -> ShardingOption:
+    shards = [entry.shard() for entry in table.shards]
+    layout = option.shards[0].size
+    made = layout.shards() if isinstance(layout, ShardLayout) else option.shards
+    cut = [([*shard.size], [*shard.offset]) for shard in made]
+    if cut != [(shard.size, shard.offset) for shard in shards]:
+        raise InfeasibleDecision(f"Table {option.name} is cut otherwise in the plan.")
+    return with_shards(option, shards, PlannedOption)

@@ -30,9 +30,15 @@ from planners.embedding.tables.torchrec_objects import DTYPES
 
 logger = logging.getLogger("shardbench")
 
-# Modules that torchrec shards as a whole, so that its planner never sees the collections inside.
-_SHARDERS = [*get_default_sharders(), EmbeddingTowerSharder(), EmbeddingTowerCollectionSharder()]
-_SHARDED_WHOLE = {sharder_name(sharder.module_type) for sharder in _SHARDERS}
+# Torchrec's planner never sees the collections inside of a module that has a sharder.
+_SHARDERS = {
+    sharder_name(sharder.module_type): sharder
+    for sharder in (
+        *get_default_sharders(),
+        EmbeddingTowerSharder(),
+        EmbeddingTowerCollectionSharder(),
+    )
+}
 
 
 def plan_constraints(
@@ -163,23 +169,21 @@ def _owners(
     placed = {table.name: table for table in tables}
     owners: dict[str, tuple[str, nn.Module, torch.Tensor]] = {}
     for owner_path, owner in module.named_modules():
-        if isinstance(owner, EmbeddingBagCollection | EmbeddingCollection):
-            is_pooled = isinstance(owner, EmbeddingBagCollection)
-            members = owner.embedding_bags if is_pooled else owner.embeddings
-        elif (kind := sharder_name(type(owner))) in _SHARDED_WHOLE:
+        sharder = _SHARDERS.get(kind := sharder_name(type(owner)))
+        if sharder is None:
+            continue
+        if not isinstance(owner, EmbeddingBagCollection | EmbeddingCollection):
             raise UsageError(
                 "JsonPlanLoader serves only EmbeddingBagCollections and EmbeddingCollections, and "
                 f"module '{owner_path}' is a {kind}."
             )
-        else:
-            continue
-        for name, member in members.items():
+        for name, weight in sharder.shardable_parameters(owner).items():
             if name not in placed:
                 raise UsageError(f"{path} does not place table {name}, which the model has.")
             if name in owners:
                 raise UsageError(f"The model has table {name} twice; a plan knows tables by name.")
-            _compare(path, placed[name], owner, member.weight)
-            owners[name] = owner_path, owner, member.weight
+            _compare(path, placed[name], owner, weight)
+            owners[name] = owner_path, owner, weight
     if missing := placed.keys() - owners.keys():
         raise UsageError(f"{path} places table {min(missing)}, which the model does not have.")
     return owners

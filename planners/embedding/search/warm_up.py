@@ -27,12 +27,11 @@ SAME_PLAN = ("same_plan.placing",)
 BINS = ("same_plan.bins",)
 """The modules that proposers over bins of memory use as well."""
 
-# In the order in which a search needs them, except `local.rounds`, which takes longest to compile.
+# In the order in which a search needs them, except `rounds`, which takes longest to compile.
 BEST_PLAN = (
     *SAME_PLAN,
-    "best_plan.local.rounds",
+    "best_plan.rounds",
     *BINS,
-    "best_plan.local.exchanges",
     "best_plan.pricing",
 )
 """The modules that a search for the best plan uses."""

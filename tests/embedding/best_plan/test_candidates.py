@@ -30,24 +30,6 @@ def test_candidates_are_listed_table_by_table(problem):
 SMALL = (1, 0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("kind", "count", "ranks", "host_ranks", "kept"),
-    [
-        *((kind, 3, 4, 2, False) for kind in ("uniform", "host_rows", "hosts")),
-        ("nowhere", 1, 4, 2, False),
-        *(  # what needs a whole host
-            (kind, count, ranks, 3, ranks == 3)
-            for kind, count in (("host_rows", 3), ("host_columns", 1), ("hosts", 3))
-            for ranks in (2, 3)
-        ),
-    ],
-)
-def test_what_torchrec_places_nowhere_is_no_candidate(kind, count, ranks, host_ranks, kept):
-    space = search_space([option(0, kind, *[SMALL] * count)])
-    placed_on = devices(*[(9, 9)] * ranks, host_ranks=host_ranks)
-    assert len(candidates(space, placed_on).options) == kept
-
-
 @pytest.mark.parametrize("large", [(10, 0, 0.0), (0, 10, 0.0)])
 def test_an_option_with_a_shard_that_no_device_holds_is_dropped(large):
     space = search_space([option(0, "device", SMALL, large), option(1, "device", SMALL)])
@@ -59,20 +41,3 @@ def test_an_option_with_a_shard_that_no_device_holds_is_dropped(large):
 def test_of_two_equal_options_the_freer_one_stays():
     space = search_space([option(0, kind, SMALL, SMALL) for kind in ("host_columns", "device")])
     assert candidates(space, devices((9, 9), (9, 9))).options.tolist() == [1]
-
-
-def test_candidates_have_the_same_order_however_the_kernels_are_enumerated():
-    cheap, small = (2, 0, 1.0), (1, 0, 2.0)
-    options = [
-        option(table, kind, *shard * (1 if kind == "device" else 2), kernel=kernel)
-        for table in range(2)
-        for kind in ("device", "uniform")
-        for kernel, shard in (("fused", [cheap]), ("fused_uvm_caching", [small]))
-    ]
-    names = []
-    for enumerated in (options, [options[index] for index in (1, 0, 3, 2, 5, 4, 7, 6)]):
-        found = candidates(search_space(enumerated), devices((9, 9), (9, 9)))
-        assert len(found.options) == len(options)
-        chosen = [enumerated[number] for number in found.options]
-        names.append([(each.fqn, each.sharding_type, each.compute_kernel) for each in chosen])
-    assert names[0] == names[1]

@@ -127,9 +127,9 @@ def test_the_same_seed_finds_the_same_plan():
 
 @pytest.mark.usefixtures("little_work")
 def test_the_clock_ends_the_search_with_the_best_plan_so_far(monkeypatch):
-    monkeypatch.setattr("planners.embedding.best_plan.local.rounds.WORK_AT_ONCE", 200_000)
+    monkeypatch.setattr("planners.embedding.best_plan.local.WORK_AT_ONCE", 200_000)
     space = real(UNSOLVED)
-    ends = [best_plan(*space, Deadline(200, JumpingClock(looks))) for looks in (20, 35, 80)]
+    ends = [best_plan(*space, Deadline(200, JumpingClock(looks))) for looks in (20, 35, 200)]
     rounds = [found.proposals for found in ends]
     assert rounds == sorted(set(rounds)), "each goes on for longer"
     ratings = [found.rating for found in ends]

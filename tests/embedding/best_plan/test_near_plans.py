@@ -4,7 +4,6 @@ import ctypes
 import math
 from dataclasses import dataclass
 from itertools import product
-from unittest import mock
 
 import numpy as np
 from certified import JumpingClock
@@ -22,7 +21,7 @@ from small_problems import (
 )
 
 from planners.embedding.best_plan.linear import near_bound, with_previous
-from planners.embedding.best_plan.near.search import NearSearch
+from planners.embedding.best_plan.replanning import Replanning
 from planners.embedding.best_plan.search import best_plan
 from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Deadline, Found, NotFound
@@ -79,7 +78,7 @@ class Case:
                 yield float(loads[:, 0].max()), moved(space, moves, plan), plan
 
     def search(self, seed=0):
-        return NearSearch(self.space, self.devices, self.moves, Brief(), seed)
+        return Replanning(self.space, self.devices, self.moves, Brief(), seed)
 
 
 def moved(space, moves, plan):
@@ -157,26 +156,6 @@ def test_the_same_seed_gives_the_same_plan(case, budget, seed):
     assert type(one) is type(other)
 
 
-@settings(max_examples=25, deadline=None)
-@given(cases())
-def test_without_a_budget_a_plan_that_fits_stays_as_it_is(case):
-    placed = {
-        int(case.space.table[number]): (number, case.before[id(each)])
-        for number, each in enumerate(case.space.options)
-        if id(each) in case.before
-    }
-    heavy = all(min(case.weight[id(each)]) > 0 for each in case.space.options)
-    if len(placed) < case.space.tables or not heavy:
-        return
-    plan = [placed[table] for table in range(case.space.tables)]
-    if not fit(sum(load(case.space, case.devices, *each) for each in plan), case.devices):
-        return
-    near = case.search().search(0)
-    assert isinstance(near, Found)
-    assert near.moved == 0
-    assert options_with_ranks(case.space, near.options, near.ranks) == plan
-
-
 def two_ranks():
     """Return a case of two ranks; the first has tables of 4, 3, 1 ms that move 10, 1, 1 bytes."""
     ms = (4.0, 3.0, 1.0)
@@ -228,9 +207,8 @@ def test_a_plan_that_no_longer_fits_moves_as_little_as_can_be_found():
 @given(cases(), st.integers(0, 12), st.integers(0, 60))
 def test_the_time_may_be_up_at_any_moment(case, budget, looks):
     """A plan or none is returned whenever the time is up, also before the first bound."""
-    with mock.patch("planners.embedding.best_plan.near.search._BALANCED", 0):
-        deadline = Deadline(0.002, JumpingClock(looks))
-        near = NearSearch(case.space, case.devices, case.moves, deadline).search(budget)
+    deadline = Deadline(0.002, JumpingClock(looks))
+    near = Replanning(case.space, case.devices, case.moves, deadline).search(budget)
     assert isinstance(near, Found | NotFound)
 
 
@@ -247,7 +225,7 @@ def test_a_run_may_start_at_a_plan_that_lists_tables_in_another_order(monkeypatc
     case = two_ranks()
     listed = Found(np.array([2, 0, 1]), np.array([1, 0, 1]), 4.0, 1, 1)
     monkeypatch.setattr(
-        "planners.embedding.best_plan.near.search.search_in_order", lambda *_, **__: listed
+        "planners.embedding.best_plan.replanning.search_in_order", lambda *_, **__: listed
     )
     near = case.search().search(2)
     assert sorted(near.options.tolist()) == [0, 1, 2]

@@ -105,7 +105,7 @@ def test_small_problems_of_many_kinds_are_solved(seed, gpus):
 def test_without_or_tools_the_other_proofs_run_and_the_planner_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "ortools", None)
     monkeypatch.setattr("planners.embedding.best_plan.search.WORK_PER_SECOND", 1)
-    monkeypatch.setattr("planners.embedding.best_plan.local.rounds.WORK_AT_ONCE", 8)
+    monkeypatch.setattr("planners.embedding.best_plan.local.WORK_AT_ONCE", 8)
     built = build(
         WorkloadSpec.parse("mixture[seed=27,hbm=0.66]"),
         replace(find_topology("dgx_a100_80gb", 32), gpus_per_host=8),

@@ -29,30 +29,21 @@ CHOICES = (
 )
 
 
-def standing_still() -> float:
-    return 0.0
-
-
 def main(models: int) -> None:
     logging.disable(logging.ERROR)
     warm_up.ready(warm_up.BEST_PLAN)  # on small problems torchrec would search itself
-    # Little work, and all the time that linear programmes need: the solver has a clock of its own.
-    search.WORK_PER_SECOND = 1e5
-    differing, best = [], []
-    outcomes = {"plans": 0, "errors": 0}
+    search.WORK_PER_SECOND = 1e5  # little work, and all the time that linear programmes need
+    differing, best, outcomes = [], [], {"plans": 0, "errors": 0}
     for seed in range(models):
-        model = random_model(Random(seed))
-        chosen = CHOICES[seed % len(CHOICES)]
-        theirs, ours = (
-            kind(**model.components(), **chosen(), **more)
-            for kind, more in ((EmbeddingShardingPlanner, {}), (Planner, {"check": True}))
-        )
+        model, chosen = random_model(Random(seed)), CHOICES[seed % len(CHOICES)]
+        theirs = EmbeddingShardingPlanner(**model.components(), **chosen())
+        ours = Planner(**model.components(), **chosen(), check=True)
         expected = come_to(theirs, model.module, model.sharders)
         if come_to(ours, model.module, model.sharders) != expected or ours._fault:
             differing.append(f"same plan {seed}: {ours._fault}")
         outcomes["plans" if theirs._best_plan else "errors"] += 1
         planner = Planner(**model.components(), mode="best-plan", search_seconds=60, check=True)
-        planner._clock = standing_still
+        planner._clock = lambda: 0.0
         found = come_to(planner, model.module, model.sharders)
         if planner._fault:
             differing.append(f"best plan {seed}: {planner._fault}")

@@ -1,7 +1,8 @@
-"""TorchRec's log of calls is skipped if it has no handler; nothing else is skipped."""
+"""TorchRec's log of calls is skipped if it has no handler; other wrappers are not."""
 
 import functools
 import logging
+from unittest import mock
 
 import pytest
 from torchrec.distributed import logger
@@ -12,19 +13,10 @@ logs_methods = getattr(logger, "_torchrec_method_logger", None)
 pytestmark = pytest.mark.skipif(logs_methods is None, reason="this torchrec logs no methods")
 
 
-class _Argument:
-    """An argument that counts its conversions to text."""
-
-    written = 0
-
-    def __str__(self) -> str:
-        self.written += 1
-        return "argument"
-
-
-def _method():
-    """Return a logged method inside another wrapper, and the list of that wrapper's calls."""
-    calls = []
+@pytest.mark.parametrize("handler", [logging.NullHandler(), logging.StreamHandler()])
+def test_arguments_are_written_out_for_a_reader_alone(handler, monkeypatch):
+    monkeypatch.setattr(logger.method_logger, "handlers", [handler])
+    calls, argument = [], mock.MagicMock()
 
     def outer(function):
         @functools.wraps(function)
@@ -39,22 +31,12 @@ def _method():
     def plan(argument):
         return [argument]
 
-    return plan, calls
-
-
-def test_arguments_are_written_out_for_a_reader_alone(monkeypatch):
-    monkeypatch.setattr(logger.method_logger, "handlers", [logging.NullHandler()])  # not pytest's
-    plan, calls = _method()
-    argument = _Argument()
     assert unlogged(plan)(argument) == [argument]
-    assert argument.written == 0
     assert calls == [(argument,)]
-    plan(argument)
-    assert argument.written
+    is_read = type(handler) is not logging.NullHandler
+    assert (unlogged(plan) is plan) == is_read
+    assert argument.__str__.called == is_read
 
 
-def test_what_is_read_stays_logged_and_what_is_not_logged_stays_as_it_is(monkeypatch):
-    plan, _ = _method()
-    monkeypatch.setattr(logger.method_logger, "handlers", [logging.StreamHandler()])
-    assert unlogged(plan) is plan
-    assert unlogged(_method) is _method
+def test_what_is_not_logged_stays_as_it_is():
+    assert unlogged(logs_methods) is logs_methods

@@ -23,8 +23,7 @@ def test_the_observer_counts_as_it_does_for_torchrec():
     for counter in ("proposals", "partitions"):
         assert compiled.counters[counter] == upstream.counters[counter] > 0
     assert compiled.counters["plan_copies"] == 1
-    assert compiled.phases["arrays"] > 0
-    assert compiled.phases["search"] > 0
+    assert min(compiled.phases["arrays"], compiled.phases["search"]) > 0
     assert compiled.phases["partition"] == 0
     assert 0 < compiled.counters["estimates"] < upstream.counters["estimates"]
     options = EmbeddingEnumerator(built.topology, 512, built.constraints).enumerate(
@@ -33,10 +32,8 @@ def test_the_observer_counts_as_it_does_for_torchrec():
     assert upstream.counters["estimates"] == sum(len(option.shards) for option in options)
 
 
-def test_the_observer_tells_how_far_the_enumeration_is(monkeypatch: pytest.MonkeyPatch):
-    built = problem()
-    recorder = Recorder()
-    seen = []
+def test_the_observer_tells_how_far_the_enumeration_is(monkeypatch):
+    built, recorder, seen = problem(), Recorder(), []
     estimate = EmbeddingStorageEstimator.estimate
 
     def estimate_and_look(self, sharding_options, *args, **kwargs):
@@ -53,15 +50,12 @@ def test_the_observer_tells_how_far_the_enumeration_is(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("proposer", [lambda: None, OwnProposer])
 def test_the_observer_counts_repeated_proposals_and_those_of_torchrec(proposer):
-    built = problem()
-    counters = []
+    built, counters = problem(), []
     for planner_type in (EmbeddingShardingPlanner, Planner):
-        planner = new_planner(built, planner_type, proposer=proposer())
         recorder = Recorder()
         with observe(recorder), recorder.call():
-            planner.plan(built.module, built.sharders)
+            new_planner(built, planner_type, proposer=proposer()).plan(built.module, built.sharders)
             assert recorder.progress().done == recorder.counters["proposals"] > 0
         counters.append([recorder.counters[name] for name in ("proposals", "partitions")])
     assert counters[0] == counters[1]
-    repeated = counters[0][0] > counters[0][1]
-    assert repeated == (proposer is not OwnProposer)
+    assert (counters[0][0] > counters[0][1]) == (proposer is not OwnProposer)

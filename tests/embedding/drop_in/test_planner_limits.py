@@ -33,7 +33,7 @@ class Ticking:
 
 @pytest.mark.parametrize("limit", [{"search_seconds": 1.0}, {"timeout_seconds": 1}])
 def test_a_time_limit_ends_the_search(monkeypatch, limit):
-    monkeypatch.setattr("planners.embedding.best_plan.local.rounds.WORK_AT_ONCE", 400_000)
+    monkeypatch.setattr("planners.embedding.best_plan.local.WORK_AT_ONCE", 400_000)
     built = problem("synthetic[tables=44,seed=1,memory=tight]", gpus=8)
     looks = []
     for seconds in (0.01, 0.03):
@@ -48,6 +48,8 @@ def test_a_time_limit_ends_the_search(monkeypatch, limit):
 def test_making_the_arrays_counts_as_search(monkeypatch):
     """After it no time is left for a bound."""
     built, now = problem(), [0.0]
+    planner = new_planner(built, mode="best-plan", search_seconds=3.0)
+    planner._clock = lambda: now[0]
     flatten = CompiledSearch.flatten
 
     def slow(self, options):
@@ -55,9 +57,6 @@ def test_making_the_arrays_counts_as_search(monkeypatch):
         return flatten(self, options)
 
     monkeypatch.setattr(CompiledSearch, "flatten", slow)
-    monkeypatch.setattr("planners.embedding.best_plan.search.proofs", None)
-    planner = new_planner(built, mode="best-plan", search_seconds=3.0)
-    planner._clock = lambda: now[0]
     planner.plan(built.module, built.sharders)
     assert planner._best_plan
     assert not planner.bound_ms

@@ -99,8 +99,7 @@ def test_a_read_only_folder_is_read_and_one_warning(file, tmp_path, caplog):
 def test_a_folder_that_cannot_be_made_or_read_is_one_warning_each(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     cache = PlanCache(tmp_path / "file")
-    for _ in range(2):
-        assert planned(cache, ROWS).from_cache == ""
+    assert [planned(cache, ROWS).from_cache for _ in range(2)] == ["", ""]
     assert len(warnings_of(caplog)) == 2
 
 
@@ -127,19 +126,26 @@ def test_a_process_that_holds_the_lock_forever_is_not_waited_for(
     assert len(warnings_of(caplog)) == 1
 
 
-def test_a_kill_while_writing_leaves_whole_plans(file, tmp_path):
+def forked(run) -> int:
+    """Call a function in a child process, and return the child's id."""
     child = os.fork()
-    if not child:
-        try:
+    if child:
+        return child
+    try:
+        run()
+        os._exit(0)
+    finally:
+        os._exit(1)
 
-            def killed(path, content):
-                path.with_name(f".{path.name}.partial").write_bytes(content[:3])
-                os.kill(os.getpid(), signal.SIGKILL)
 
-            folder_module.replace_file = killed
-            PlanFolder(tmp_path, GIB).write("0" * 16, "1" * 32, b"a plan")
-        finally:
-            os._exit(1)
+def test_a_kill_while_writing_leaves_whole_plans(file, tmp_path, monkeypatch):
+    def killed(path, content):
+        path.with_name(f".{path.name}.partial").write_bytes(content[:3])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_module, "replace_file", killed)
+        child = forked(lambda: PlanFolder(tmp_path, GIB).write("0" * 16, "1" * 32, b"a plan"))
     assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
     cache = PlanCache(tmp_path)
     assert planned(cache, ROWS).from_cache == "hit"
@@ -148,22 +154,18 @@ def test_a_kill_while_writing_leaves_whole_plans(file, tmp_path):
     assert len(files(tmp_path)) == 2
 
 
-def test_eight_processes_at_once_lose_nothing(tmp_path, caplog):
+def test_eight_processes_at_once_lose_nothing(tmp_path):
     """They write some plans of their own, and one that all write."""
-    children = []
-    for number in range(8):
-        child = os.fork()
-        if not child:
-            try:
-                own = PlanFolder(tmp_path, GIB)
-                for turn in range(5):
-                    own.write("a" * 16, f"{number}{turn}".zfill(32), bytes([number]) * 20_000)
-                    own.write("b" * 16, "f" * 32, bytes([number, turn]) * 10_000)
-                    assert all(own.read(each) for each in own.files() if each.subject[0] == "a")
-                os._exit(1 if own._reported else 0)
-            finally:
-                os._exit(1)
-        children.append(child)
+
+    def write(number):
+        own = PlanFolder(tmp_path, GIB)
+        for turn in range(5):
+            own.write("a" * 16, f"{number}{turn}".zfill(32), bytes([number]) * 20_000)
+            own.write("b" * 16, "f" * 32, bytes([number, turn]) * 10_000)
+            assert all(own.read(each) for each in own.files() if each.subject[0] == "a")
+        assert not own._reported
+
+    children = [forked(lambda number=number: write(number)) for number in range(8)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 8
     after = PlanFolder(tmp_path, GIB)
     assert len(after.files()) == 8 * 5 + 1

@@ -61,11 +61,9 @@ def run(provider, asked):
 
 
 def decided(results):
+    names = ("success", "planner_failure_reason", "sharding_options", "critical_path_ms")
     return {
-        sku: (
-            *(result.success, result.planner_failure_reason, result.sharding_options),
-            *(result.sharding_plan and result.sharding_plan.plan, result.critical_path_ms),
-        )
+        sku: ([getattr(result, name) for name in names], str(result.sharding_plan))
         for sku, result in results.items()
     }
 

@@ -35,7 +35,7 @@ randoms = st.randoms(use_true_random=False)
 KERNELS = ["fused", "fused_uvm", "fused_uvm_caching", "dense", "key_value"]
 
 
-def enumerated(kind, model, estimators):
+def enumerated(kind, model, estimators=None):
     options = kind(model.topology, 512, model.constraints, estimators and estimators())
     return options.enumerate(model.module, model.sharders)
 
@@ -90,15 +90,15 @@ def _constraint(random, features):
     )
 
 
-def _bags(features, random=None):
-    """Return a module of tables with `features` features each, of random sizes and types."""
+def _model(features, constraints, random=None, fused=None, ssd=0, device="cuda"):
+    """Return a model of tables with so many `features` each, of random sizes and types."""
 
     def one_of(default, *others):
         return random.choice([default, *others]) if random else default
 
-    return EmbeddingBagCollection(
+    module = EmbeddingBagCollection(
         device="meta",
-        is_weighted=bool(random and random.random() < 0.3),
+        is_weighted=one_of(False, False, True),
         tables=[
             EmbeddingBagConfig(
                 name=name,
@@ -110,6 +110,11 @@ def _bags(features, random=None):
             for name, count in features.items()
         ],
     )
+    topology = Topology(world_size=8, local_world_size=4, compute_device=device, ssd_cap=ssd)
+    sharders = [EmbeddingBagCollectionSharder(fused)]
+    return SimpleNamespace(
+        module=module, topology=topology, constraints=constraints, sharders=sharders
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -117,29 +122,19 @@ def _bags(features, random=None):
 def test_estimates_of_many_tables_at_once_are_torchrecs(random):
     features = {f"table_{number}": random.choice([1, 1, 2, 5]) for number in range(12)}
     kinds = {count: _constraint(random, count) for count in (1, 2, 5)}
-    device = random.choice(["cuda", "cuda", "cpu"])
+    constraints = {
+        name: _constraint(random, count) if random.random() < 0.3 else kinds[count]
+        for name, count in features.items()
+    }
     fused = random.choice([{}, {"cache_load_factor": 0.15}, {"prefetch_pipeline": True}])
+    ssd, device = random.choice([0, 10**13]), random.choice(["cuda", "cuda", "cpu"])
+    model = _model(features, constraints, random, fused, ssd, device)
     pipeline, peak = random.choice(list(PipelineType)), random.random() < 0.5
-    model = SimpleNamespace(
-        module=_bags(features, random),
-        topology=Topology(
-            world_size=8,
-            local_world_size=4,
-            compute_device=device,
-            ssd_cap=random.choice([0, 10**13]),
-        ),
-        constraints={
-            name: _constraint(random, count) if random.random() < 0.3 else kinds[count]
-            for name, count in features.items()
-        },
-        sharders=[EmbeddingBagCollectionSharder(fused)],
-    )
 
     def estimators():
-        of_both = {"topology": model.topology, "constraints": model.constraints}
         return [
-            EmbeddingPerfEstimator(**of_both),
-            EmbeddingStorageEstimator(model.topology, model.constraints, pipeline, peak),
+            EmbeddingPerfEstimator(topology=model.topology, constraints=constraints),
+            EmbeddingStorageEstimator(model.topology, constraints, pipeline, peak),
         ]
 
     assert_torchrecs(model, estimators)
@@ -148,15 +143,10 @@ def test_estimates_of_many_tables_at_once_are_torchrecs(random):
 def test_lookups_of_many_features_are_rounded_as_by_this_python():
     whole, rounded = [1.0] * 5, [5.2, 5.8, 2.8, 2.6, 1.1]  # 17.5 since Python 3.12, else more
     lengths = {"first": whole, **dict.fromkeys("abcd", rounded), "last": whole}
-    model = SimpleNamespace(
-        module=_bags(dict.fromkeys(lengths, 5)),
-        topology=Topology(world_size=8, local_world_size=4, compute_device="cuda"),
-        constraints={
-            name: ParameterConstraints(pooling_factors=factors) for name, factors in lengths.items()
-        },
-        sharders=[EmbeddingBagCollectionSharder()],
-    )
-    assert_torchrecs(model)
+    constraints = {
+        name: ParameterConstraints(pooling_factors=factors) for name, factors in lengths.items()
+    }
+    assert_torchrecs(_model(dict.fromkeys(lengths, 5), constraints))
 
 
 class _Annotated(HardwarePerfConfig):
@@ -169,46 +159,38 @@ class _Annotated(HardwarePerfConfig):
 @given(random=randoms)
 def test_annotated_configurations_are_used(random):
     model = random_model(random)
+    of_both = {"topology": model.topology, "constraints": model.constraints}
 
     def estimators():
-        return [
-            EmbeddingPerfEstimatorFactory.create_with_config(
-                _Annotated(), topology=model.topology, constraints=model.constraints
-            ),
-            EmbeddingStorageEstimator(model.topology, model.constraints),
-        ]
+        perf = EmbeddingPerfEstimatorFactory.create_with_config(_Annotated(), **of_both)
+        return [perf, EmbeddingStorageEstimator(**of_both)]
 
     for option in assert_torchrecs(model, estimators):
         annotated = all(shard.perf.fwd_comms >= 3.0 for shard in option.shards)
         assert annotated == (option.sharding_type == "row_wise")
 
 
-class _FirstShardIsExpensive(ShardEstimator):
-    """An estimator that gives the first shard of an option another cost than the others."""
+class _NumbersShards(ShardEstimator):
+    """A user's estimator, by which the shards of an option differ."""
 
     def __init__(self, topology=None, constraints=None):
-        self.asked = 0
+        pass
 
     def estimate(self, sharding_options, sharder_data_map):
         for option in sharding_options:
             for number, shard in enumerate(option.shards):
-                self.asked += 1
-                shard.perf = Perf(float(number == 0), 0.0, 0.0, 0.0)
-                shard.storage = Storage(number, 0)
+                shard.perf, shard.storage = Perf(1.0, 0.0, 0.0, 0.0), Storage(number, 0)
 
 
 def test_an_unknown_estimator_is_asked_about_every_shard():
     built = problem("synthetic[tables=4,seed=2]")
-    estimator = _FirstShardIsExpensive()
-    enumerator = DistinctShardEnumerator(built.topology, 512, built.constraints, estimator)
-    options = enumerator.enumerate(built.module, built.sharders)
-    assert estimator.asked == sum(len(option.shards) for option in options)
-    assert {shard.storage.hbm for option in options for shard in option.shards} == set(range(16))
+    options = enumerated(DistinctShardEnumerator, built, _NumbersShards)
+    for option in options:
+        assert [shard.storage.hbm for shard in option.shards] == [*range(len(option.shards))]
 
 
 def test_each_size_of_shard_is_asked_for_once_at_most_and_those_of_many_tables_at_once(monkeypatch):
-    built = problem("synthetic[tables=40,seed=2]")
-    asked = Counter()
+    built, asked = problem("synthetic[tables=40,seed=2]"), Counter()
     for estimator_type in (EmbeddingPerfEstimator, EmbeddingStorageEstimator):
 
         def estimate(self, options, sharder_data_map, estimate=estimator_type.estimate):
@@ -216,11 +198,10 @@ def test_each_size_of_shard_is_asked_for_once_at_most_and_those_of_many_tables_a
             estimate(self, options, sharder_data_map=sharder_data_map)
 
         monkeypatch.setattr(estimator_type, "estimate", estimate)
-    options = built.enumerator(DistinctShardEnumerator).enumerate(built.module, built.sharders)
+    options = enumerated(DistinctShardEnumerator, built)
     sizes = sum(len({tuple(shard.size) for shard in option.shards}) for option in options)
     assert sizes < sum(len(option.shards) for option in options) / 3
-    assert set(asked) == {EmbeddingPerfEstimator, EmbeddingStorageEstimator}
-    assert max(asked.values()) < sizes / 2
+    assert 0 < min(asked.values()) <= max(asked.values()) < sizes / 2
 
 
 def test_the_stored_search_space_is_returned_as_copies():
@@ -235,11 +216,8 @@ def test_the_stored_search_space_is_returned_as_copies():
 
 @pytest.mark.parametrize("broken", [(Estimation, "_in_lanes"), (Lanes, "__ceil__")])
 def test_a_failure_of_our_estimation_is_warned_of_and_leaves_torchrecs(broken, monkeypatch):
-    """The estimates are torchrec's, and the error is named, since it is ours alone."""
+    """The error is named, since it is ours alone."""
     model = problem("synthetic[tables=20,seed=2]")
-    expected = described(enumerated(EmbeddingEnumerator, model, None))
     monkeypatch.setattr(*broken, lambda *_: [][0])
     with pytest.warns(RuntimeWarning, match="ours failed with IndexError: list index"):
-        options = enumerated(DistinctShardEnumerator, model, None)
-    assert all(option.shards for option in options)
-    assert described(options) == expected
+        assert_torchrecs(model)

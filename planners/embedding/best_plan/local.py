@@ -1,0 +1,222 @@
+"""The local search: starts from given or relaxed plans, improves them, and keeps the best plan."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from planners.embedding.best_plan.candidates import Candidates
+from planners.embedding.best_plan.rounds import (
+    BEST,
+    BUDGET,
+    MOST_REMOVED,
+    NOWHERE,
+    PRICE,
+    TARGET,
+    WORK,
+    State,
+    Tables,
+    search,
+    target_of,
+)
+from planners.embedding.plan_files.table import Moves
+from planners.embedding.search.outcome import Found
+from planners.embedding.search.space import Ints, Placement, load_of
+
+WORK_AT_ONCE = 4_000_000
+"""Work between two looks at the clock, some 30 ms."""
+
+_TABLES_AT_FULL_HEAT = 32
+"""With more tables the heat is less in proportion: a round changes a smaller part of the cost."""
+
+_FIRST_PENALTY = 1000.0  # high enough that the first plan fits; tuned later
+_NO_TABLES = np.empty(0, np.int64)
+
+
+class LocalSearch:
+    """Improves plans that consist of candidates; the same seed and calls give the same plans.
+
+    `bound` is a proven lower bound in milliseconds. With `moves`, plans move at most `budget` bytes
+    from a previous plan. `best` is the best plan given or found.
+    """
+
+    def __init__(
+        self,
+        candidates: Candidates,
+        bound: float,
+        seed: int,
+        best: Found | None = None,
+        moves: Moves | None = None,
+    ) -> None:
+        self._candidates, self._seed = candidates, seed
+        self.bound, self.best, self.budget = bound, best, math.inf
+        self.rounds = self.starts = 0
+        self.tables = local_tables(candidates, moves)
+
+    @property
+    def best_rating(self) -> float:
+        """Milliseconds of the best plan; infinite if there is none."""
+        return self.best.rating if self.best else math.inf
+
+    def restrict(self, candidates: Candidates) -> None:
+        """Use fewer candidates from now on; existing states remain valid."""
+        self._candidates = candidates
+        self.tables = local_tables(candidates)._replace(slot=self.tables.slot)
+
+    def start_at(self, options: Ints) -> State:
+        """Return a plan with these options, shape (T,), each placed where it adds least cost."""
+        state = self._empty(0)
+        self._search(state, self._order(options), options)
+        return state
+
+    def start_from(self, options: Ints, ranks: Ints, doublings: int = 0) -> State:
+        """Return a plan with these options and the ranks of their shards, option by option.
+
+        Tables without an option are placed where they add least cost, the largest first.
+        """
+        state, space = self._empty(doublings), self._candidates.space
+        ends = np.cumsum(np.diff(space.first_shard)[options])
+        for option, on in zip(options.tolist(), np.split(ranks, ends[:-1]), strict=False):
+            table = space.table[option]
+            state.chosen[table] = option
+            if space.placement[option] != Placement.UNIFORM:
+                state.ranks[self.tables.slot[table] : self.tables.slot[table] + len(on)] = on
+        missing = np.flatnonzero(state.chosen < 0)
+        order = missing[np.argsort(-self.tables.size[missing], kind="stable")]
+        self._search(state, order, np.full_like(state.chosen, -1))
+        return state
+
+    def start_that_fits(self, work: int, ended: Callable[[], bool]) -> State:
+        """Return the first plan that fits, or one that nearly fits if work runs out before."""
+        state, options = self._empty(0), self._candidates.smallest
+        state.figures[TARGET] = self._candidates.any_rating  # so memory alone decides
+        self._search(state, self._order(options), options)
+        self.run(state, work, 0.5, lambda: self.best is not None or ended())
+        return state
+
+    def resume(self, state: State, doublings: int) -> State:
+        """Return a new state with the best plan that a state found, else with its current plan."""
+        return self.start_from(*plan_of(self.tables, state), doublings)
+
+    def run(
+        self,
+        state: State,
+        work: float,
+        heat: float,
+        ended: Callable[[], bool],
+    ) -> None:
+        """Improve a plan until its state has done `work` ratings of a rank, or `ended` is true.
+
+        The accepted rise in cost, relative to the cost, falls linearly from `heat` to 0.
+        """
+        heat *= min(1.0, _TABLES_AT_FULL_HEAT / len(state.chosen))
+        started = int(state.counts[WORK])
+        while (done := int(state.counts[WORK])) < work and not ended():
+            more = math.ceil(min(WORK_AT_ONCE, work - done))
+            left = (work - done) / (work - started), (work - done - more) / (work - started)
+            self._search(state, _NO_TABLES, _NO_TABLES, more, heat * left[0], heat * left[1])
+
+    def _search(
+        self,
+        state: State,
+        order: Ints,
+        options: Ints,
+        work: int = 0,
+        hot: float = 0.0,
+        cold: float = 0.0,
+    ) -> None:
+        """Call `rounds.search`, and record the state's plan if it is the best so far."""
+        before = state.figures[BEST]
+        self.rounds += search(self.tables, state, order, options, work, hot, cold)
+        if state.figures[BEST] < min(before, self.best_rating):
+            plan, space = plan_of(self.tables, state), self._candidates.space
+            rating = load_of(space, *plan, len(state.perf)).rating
+            if rating < self.best_rating:
+                self.best = Found(*plan, rating, 0, 0)
+
+    def _empty(self, doublings: int) -> State:
+        """Return a state with nothing placed, for a search for plans better than the best one."""
+        self.starts += 1
+        scale = self.bound or float(self._candidates.largest.max()) or 1.0
+        state = new_state(
+            self.tables, [self._seed, self.starts], self.best_rating, scale, doublings
+        )
+        state.figures[BUDGET] = self.budget
+        if len(self.tables.weight):
+            state.figures[PRICE] = 1.0 / max(float(self.tables.weight.max()), 1.0)
+        return state
+
+    def _order(self, options: Ints) -> Ints:
+        """Return the tables in placing order: most restricted placement first, then largest."""
+        space = self._candidates.space
+        first = space.estimate[space.first_shard[options]]
+        parts = (space.storage[first] * self.tables.share.min(0)).max(1)
+        size = np.maximum(parts, space.total[first] / (self.bound or 1.0))
+        placement = space.placement[options]
+        everywhere, device = placement == Placement.UNIFORM, placement == Placement.DEVICE
+        return np.lexsort((-size, np.select([everywhere, device], [0, 2], default=1)))
+
+
+def local_tables(candidates: Candidates, moves: Moves | None = None) -> Tables:
+    """Return the arrays of the local search for some candidates and moves from a previous plan."""
+    space, storage = candidates.space, candidates.devices.storage
+    counts = np.where(space.placement == Placement.UNIFORM, 0, np.diff(space.first_shard))
+    most = np.maximum.reduceat(counts[candidates.options], candidates.first[:-1])
+    part = (space.option_storage / np.maximum(storage.sum(axis=0), 1)).sum(axis=1)
+    return Tables(
+        options=candidates.options,
+        first=candidates.first,
+        size=part[candidates.smallest],
+        slot=np.concatenate([[0], np.cumsum(most)]),
+        first_shard=space.first_shard,
+        estimate=space.estimate,
+        storage=space.storage,
+        total=space.total,
+        placement=space.placement,
+        largest=space.largest_shard,
+        capacity=storage,
+        share=1.0 / np.maximum(storage, 1),
+        host_ranks=candidates.devices.host_ranks,
+        home=moves.home if moves else _NO_TABLES,
+        weight=moves.weight if moves else _NO_TABLES,
+        everywhere=np.arange(len(storage)),
+    )
+
+
+def new_state(tables: Tables, seed: list[int], best: float, bound: float, doublings: int) -> State:
+    """Return a state with nothing placed, for a search for plans with a rating below `best`.
+
+    `bound` is a lower bound on all ratings. The exponent of perf in the cost is 12 * 2**doublings.
+    """
+    count, ranks, hosts = len(tables.first) - 1, len(tables.capacity), 0
+    shards, most_shards = tables.slot[-1], int(np.diff(tables.slot).max())
+    best, hosts = min(best, NOWHERE), ranks // tables.host_ranks
+    return State(
+        chosen=np.full(count, -1, np.int64),
+        ranks=np.zeros(shards, np.int64),
+        perf=np.zeros(ranks),
+        memory=np.zeros((ranks, 3), np.int64),
+        cost=np.zeros(ranks),
+        taken=np.zeros(ranks, np.int64),
+        near_ranks=np.zeros(ranks, np.int64),
+        near_hosts=np.zeros(hosts, np.int64),
+        picked=np.zeros(MOST_REMOVED, np.int64),
+        kept_options=np.zeros(MOST_REMOVED, np.int64),
+        kept_ranks=np.zeros((MOST_REMOVED, most_shards), np.int64),
+        best_chosen=np.full(count, -1, np.int64),
+        best_ranks=np.zeros(shards, np.int64),
+        figures=np.array([best, target_of(best, bound), _FIRST_PENALTY, bound, 0.0, NOWHERE, 0.0]),
+        counts=np.array([0, doublings, 0, 0], np.int64),
+        random=np.random.default_rng(seed).integers(1, 2**63, 1, np.uint64),  # xorshift stays at 0
+    )
+
+
+def plan_of(tables: Tables, state: State) -> tuple[Ints, Ints]:
+    """Return a state's best plan, else the current one: options, and the ranks of their shards."""
+    found = state.best_chosen[0] >= 0
+    options, ranks = (state.best_chosen, state.best_ranks) if found else (state.chosen, state.ranks)
+    counts = np.diff(tables.first_shard)[options].tolist()
+    uniform = tables.placement[options] == Placement.UNIFORM
+    slots = zip(tables.slot.tolist(), counts, uniform.tolist(), strict=False)
+    on = [tables.everywhere if u else ranks[slot : slot + count] for slot, count, u in slots]
+    return options.copy(), np.concatenate(on)

@@ -1,1 +1,0 @@
-"""The local search for the best plan, by large neighbourhood search and annealing."""
