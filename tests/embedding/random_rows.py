@@ -6,7 +6,8 @@ import numpy as np
 from random_options import Case, random_case
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner, SortBy
 
-from planners.embedding.same_plan.partition import Partition, rules_of
+from planners.embedding.same_plan.proposals import rules_of
+from planners.embedding.same_plan.search import Partition
 from planners.embedding.search.space import devices_of, search_space
 
 

@@ -30,6 +30,9 @@ KINDS = {
 def option(table, kind, *shards, kernel="fused", dependency=None):
     """Return an option of a table; each of `shards` is (HBM bytes, DDR bytes, milliseconds)."""
     sharding_type, partition_by = KINDS[kind]
+    estimates = {  # equal shards share them, as those of our enumerator do
+        (hbm, ddr, ms): (Storage(hbm, ddr, 0), Perf(ms, 0.0, 0.0, 0.0)) for hbm, ddr, ms in shards
+    }
     return ShardingOption(
         name=f"table_{table}",
         tensor=torch.empty(0, device="meta"),
@@ -39,10 +42,7 @@ def option(table, kind, *shards, kernel="fused", dependency=None):
         sharding_type=sharding_type,
         partition_by=partition_by,
         compute_kernel=kernel,
-        shards=[
-            Shard([1, 1], [0, 0], Storage(hbm, ddr, 0), Perf(ms, 0.0, 0.0, 0.0))
-            for hbm, ddr, ms in shards
-        ],
+        shards=[Shard([1, 1], [0, 0], *estimates[shard]) for shard in shards],
         dependency=dependency,
         is_pooled=True,
     )

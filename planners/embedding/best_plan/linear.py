@@ -213,18 +213,17 @@ class LinearProgramme:
             matrix.data,
         )
 
-    def solve(self, limit: float, deadline: Deadline, fill: float = 1.0) -> tuple[float, Ints]:
+    def solve(self, limit: float, deadline: Deadline) -> tuple[float, Ints]:
         """Return a lower bound in milliseconds, and each table's option with the largest fraction.
 
-        Options with shards above `limit` milliseconds are left out, and the options use at most
-        `fill` of the memory, although the bound is for all of it. The bound is infinite if it is
+        Options with shards above `limit` milliseconds are left out. The bound is infinite if it is
         proven that no solution exists. Without a solution, the options are -1.
         """
         allowed = self._candidates.largest <= limit
         none = np.full(len(self._first), -1)
         if not np.logical_or.reduceat(allowed, self._first).all():
             return math.inf, none
-        solution = self._solution(allowed, deadline, fill)
+        solution = self._solution(allowed, deadline)
         if solution is None:
             return (math.inf if self._lacks_memory(allowed) else 0.0), none
         _, bound = self._priced(allowed, self._scaled(solution.row_dual))
@@ -255,13 +254,11 @@ class LinearProgramme:
         slack = 1e-9 * (np.abs(least) + self._rows.limits @ prices)
         return np.asarray(allowed & (costs - least <= spare + slack))
 
-    def _solution(self, allowed: Bools, deadline: Deadline, fill: float = 1.0) -> Any | None:
-        """Solve with the allowed options and part of the memory; None if no optimum is known."""
+    def _solution(self, allowed: Bools, deadline: Deadline) -> Any | None:
+        """Solve with the allowed options; return None if no optimum is known."""
         highs, count = self._highs, len(allowed)
         columns = np.arange(1, 1 + count, dtype=np.int32)
         highs.changeColsBounds(count, columns, np.zeros(count), allowed.astype(np.float64))
-        for row, whole in enumerate(self._rows.limits.tolist(), self._candidates.space.tables):
-            highs.changeRowBounds(row, -highspy.kHighsInf, fill * whole)
         return highs.getSolution() if is_solved(highs, deadline) else None
 
     def _lacks_memory(self, allowed: Bools) -> bool:

@@ -123,8 +123,6 @@ class _Model:
         most = min(at_most, candidates.any_rating)
         self._unit = _unit(most)
         self._total = np.floor(space.total / self._unit).astype(np.int64)
-        figures = np.column_stack([space.total, space.storage])
-        self._distinct = np.unique(figures, axis=0, return_inverse=True)[1].ravel()
         self.model = model = CpModel()
         # 1. Each table takes one option, whose parts are in their places.
         self._taken: dict[int, IntVar] = {}
@@ -162,7 +160,10 @@ class _Model:
             model.add(sum(groups) == taken)
         self._lots[option] = []
         for run in rounds(parts, devices, option):
-            lots = [self._lot(option, same) for same in self._equal(run)]
+            equal: dict[bytes, list[int]] = {}
+            for part in run:
+                equal.setdefault(self._estimates(part).tobytes(), []).append(part)
+            lots = [self._lot(option, same) for same in equal.values()]
             self._lots[option] += lots
             for lot in lots:
                 size = devices.host_ranks if parts.together[option] else len(lot.places)
@@ -172,14 +173,6 @@ class _Model:
             if parts.unit[run[0]] == HOST:
                 for of_host in zip(*(lot.counts for lot in lots), strict=True):
                     model.add_at_most_one(of_host)
-
-    def _equal(self, run: range) -> list[list[int]]:
-        """Return the parts of a run in lists of equal ones."""
-        lists: dict[bytes, list[int]] = {}
-        for part in run:
-            estimates = self._estimates(part)
-            lists.setdefault(self._distinct[estimates].tobytes(), []).append(part)
-        return [*lists.values()]
 
     def _estimates(self, part: int) -> Ints:
         start = self._parts.shard[part]

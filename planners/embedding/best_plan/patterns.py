@@ -30,7 +30,6 @@ _MOST_TABLES, _MOST_SHARDS = 40, 20_000
 # The work of a bound, in nodes of the search for patterns, about 20 million per second of CPU; with
 # a time limit, at most a tenth of it.
 _WORK, _WORK_PER_SECOND = 8_000_000, 2e6
-_ROUND = 5_000  # the work of a round of the master programme, in nodes
 _SAFETY = 1e-8  # more than the relative rounding error of a sum
 
 
@@ -81,10 +80,9 @@ class _ConfigurationProgramme:
             else:
                 pieces = _equal_pieces(own, -(-count // devices.hosts) if unit == HOST else None)
             rows += [(candidate, space.table[option], *piece) for piece in pieces]
-        columns = zip(*rows, strict=True)
-        self._candidate, self._table, self._share, self._most, self._figures = map(
-            np.array, columns
-        )  # figures: milliseconds, then bytes by kind
+        # For each piece: its candidate and table, share, most copies; milliseconds, then bytes.
+        columns = map(np.array, zip(*rows, strict=True))
+        self._candidate, self._table, self._share, self._most, self._figures = columns
 
     def impossible(self, limit: float) -> bool:
         """Whether it is proven that no plan rates `limit` or less; uses half of the work left.
@@ -108,7 +106,6 @@ class _ConfigurationProgramme:
         while self._work > end:
             # 3. Find the most valuable pattern of each kind of device. A proof must exclude those
             # above the device's value, `level`.
-            self._work -= _ROUND
             total, improved = 0.0, False
             for kind, of_kind in enumerate(items):
                 value, pattern, nodes = most_valuable_pattern(

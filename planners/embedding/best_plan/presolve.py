@@ -24,7 +24,6 @@ _SAFETY = 1e-9  # allows for rounding of sums
 _PER_BLOCK = 2_000_000  # most elements of a temporary array, to limit memory
 
 _PRECISION = 2e-3  # relative precision of a bound, less than the gap that ends a search
-_FIRST_STEP = 5e-3  # first relative step of a bound; it doubles with each success
 
 
 class Presolve:
@@ -150,9 +149,9 @@ def climb(
 ) -> float:
     """Return the highest rating proven impossible, at least `low` and below a plan's `at_most`.
 
-    Try just below `at_most` first, then growing steps up from `low`, then bisect.
+    Try just below `at_most` first, then steps up from `low` that double, then bisect.
     """
-    high, step = at_most / (1 + _PRECISION), _FIRST_STEP
+    high, step = at_most / (1 + _PRECISION), 2 * _PRECISION
     limit = high if math.isfinite(high) else low * (1 + step)
     while 0 < low < high / (1 + _PRECISION) and not deadline.passed:
         if impossible(limit):

@@ -25,8 +25,7 @@ from planners.embedding.best_plan.linear import near_bound, with_previous
 from planners.embedding.best_plan.local import LocalSearch
 from planners.embedding.best_plan.parts import legal, parts_of
 from planners.embedding.best_plan.search import NEAR_ENOUGH, search_in_order, usual_work
-from planners.embedding.best_plan.sharding_types import with_fewest_types
-from planners.embedding.best_plan.torchrec_rules import canonical_order
+from planners.embedding.best_plan.torchrec_rules import canonical_order, with_fewest_types
 from planners.embedding.plan_files.table import Moves
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound

@@ -25,12 +25,12 @@ from planners.embedding.best_plan.local import LocalSearch
 from planners.embedding.best_plan.packing import WORK
 from planners.embedding.best_plan.proofs import Proof, proofs, untried
 from planners.embedding.best_plan.rounds import BEST, SAMPLE, State
-from planners.embedding.best_plan.sharding_types import with_fewest_types
 from planners.embedding.best_plan.torchrec_rules import (
     can_be_placed_locally,
     canonical_order,
     least_uniform,
     proposed,
+    with_fewest_types,
 )
 from planners.embedding.search import warm_up
 from planners.embedding.search.outcome import Deadline, Found, NotFound
@@ -71,7 +71,6 @@ _RUN_ON_MANY_RANKS = (0.1, 2)
 # and continue with _RUN_NEARBY.
 _RUNS = ((2.0, 0), (2.0, 0), (0.1, 2))
 _START_HEAT = 0.3  # of the few rounds that improve a start
-_STARTS = 3  # each run begins at another one of this many best starts
 
 # Each start leaves out options with shards above one of these parts of the bound. Without large
 # shards, the relaxed plan can be placed nearly unchanged; the best part differs between problems.
@@ -111,7 +110,7 @@ def best_plan(
     smallest, last = (
         None if row is None else order[row] for row in (outcome.smallest, outcome.last)
     )
-    return NotFound(smallest, last, outcome.proposals, outcome.bound, outcome.tried)
+    return replace(outcome, smallest=smallest, last=last)
 
 
 def search_in_order(
@@ -125,43 +124,43 @@ def search_in_order(
 
     It reads the arrays alone, so a caller may change the estimates in them.
     """
-    # 2. Small problems: torchrec's proposals.
-    local = can_be_placed_locally(space, devices)
-    size = space.tables * devices.ranks
-    everything = not local or size <= _MOST_PROPOSED
+    # 2. Torchrec's proposals, if a search of them is short, or all that there is.
+    size, local = space.tables * devices.ranks, can_be_placed_locally(space, devices)
+    everything = size <= _MOST_PROPOSED or not local
     outcome: Found | NotFound = known or NotFound(None, None, 0)
     if everything and known is None:
         outcome = proposed(space, devices, everything, deadline)
-    done, proven, tried = 0, 0.0, []
+    proven, rounds, tried = 0.0, 0, []
     if not deadline.passed:
         # 3. A bound, or a proof that there is no plan.
-        *_, proof = proofs(candidates(space, devices), deadline=deadline, rungs=("memory",))
+        proof = next(proofs(candidates(space, devices), deadline=deadline))
         proven, tried = proof.milliseconds, ["for a proof, the linear programme"]
-        if not math.isfinite(proven):
+        if math.isinf(proven):
             return NotFound(None, None, 0, math.inf)
         if local:
             # 4 to 7. The local search, and the other proofs.
-            search = _BestPlanSearch(proof, outcome, seed, deadline)
-            outcome = search.run()
-            done, proven, tried = search.rounds, search.proven, search.tried
-    # 8. Torchrec's proposals.
-    if not everything:
-        rating = outcome.rating if isinstance(outcome, Found) else math.inf
-        if max(least_uniform(space, devices), proven) < rating:
-            uniform = proposed(space, devices, everything=False, deadline=deadline)
-            if isinstance(uniform, Found) and uniform.rating < rating:
-                outcome = uniform
+            search = _Search(proof, outcome, seed, deadline)
+            search.run()
+            proven, rounds, tried = search.local.bound, search.local.rounds, search.tried()
+            if best := search.local.best:
+                count = outcome.proposals + rounds
+                outcome = replace(best, proposals=count, partitions=best.partitions or count)
+    # 8. Torchrec's proposals for large problems: the uniform ones, and all if no plan is known.
+    rating = outcome.rating if isinstance(outcome, Found) else math.inf
+    if not everything and max(least_uniform(space, devices), proven) < rating:
+        uniform = proposed(space, devices, everything=False, deadline=deadline)
+        if isinstance(uniform, Found) and uniform.rating < rating:
+            outcome = uniform
     if isinstance(outcome, NotFound) and size <= MOST_FOR_ALL_PROPOSALS and not everything:
         outcome = proposed(space, devices, everything=True, deadline=deadline)
+    # 9. Fewer sharding types.
     if isinstance(outcome, Found):
-        # 9. Fewer sharding types.
         outcome = with_fewest_types(space, devices, outcome)
         return replace(outcome, bound=min(proven, outcome.rating))
-    words = [f"{outcome.proposals} proposals of TorchRec", *tried]
-    if deadline.passed:
-        words.append("until the time was up")
-    proposals = outcome.proposals + done
-    return replace(outcome, proposals=proposals, bound=proven, tried="; ".join(words))
+    late = ["until the time was up"] if deadline.passed else []
+    words = [f"{outcome.proposals} proposals of TorchRec", *tried, *late]
+    count = outcome.proposals + rounds
+    return replace(outcome, proposals=count, bound=proven, tried="; ".join(words))
 
 
 def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None) -> int:
@@ -178,84 +177,66 @@ def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None)
     return int(seconds * WORK_PER_SECOND) + 1
 
 
-class _BestPlanSearch:
+class _Search:
     """Steps 4 to 7 of the module docstring, from a first proof and torchrec's proposals."""
 
     def __init__(
         self, proof: Proof, proposed: Found | NotFound, seed: int, deadline: Deadline
     ) -> None:
-        self._candidates, self._proposed, self._deadline = proof.candidates, proposed, deadline
         best = proposed if isinstance(proposed, Found) else None
-        self._local = LocalSearch(proof.candidates, proof.milliseconds, seed, best)
+        self.local = LocalSearch(proof.candidates, proof.milliseconds, seed, best)
+        self._candidates, self._deadline = proof.candidates, deadline
         space, devices = proof.candidates.space, proof.candidates.devices
         self._work = usual_work(space, devices, deadline.seconds)
-        self._size = space.tables * devices.ranks
-        self._rungs: dict[str, None] = {proof.rung: None}  # those that ran, in order (a set)
+        self._is_small = space.tables * devices.ranks <= _MOST_PROPOSED
+        self._rungs = [proof.rung]  # those that ran, in order
 
-    @property
-    def proven(self) -> float:
-        """The proven bound in milliseconds; infinite if it is proven that there is no plan."""
-        return self._local.bound
-
-    @property
-    def rounds(self) -> int:
-        """The number of rounds of local search so far."""
-        return self._local.rounds
-
-    @property
-    def tried(self) -> list[str]:
-        """Phrases that describe the searches and provers that ran, for messages."""
-        *names, last = [_RUNG_NAMES[rung] for rung in self._rungs]
-        phrases = [
-            f"{self.rounds} rounds of local search from {self._local.starts} starts",
-            f"for a proof, {', '.join(names)} and {last}" if names else f"for a proof, {last}",
-        ]
-        missing = untried(self._candidates)
-        return [*phrases, missing] if missing else phrases
-
-    def run(self) -> Found | NotFound:
+    def run(self) -> None:
         """Search until the best plan is near enough, all work is done, or the deadline passes."""
-        self._search()
-        best, tried = self._local.best, self._proposed.proposals + self.rounds
-        if best is None:
-            return self._proposed
-        return replace(best, proposals=tried, partitions=best.partitions or tried)
-
-    def _search(self) -> None:
         # 4. Starts.
         self._prove("costs")
         starts: list[State] = []
         work = int(self._work * _WORK_PER_START) + 1
         for options in self._relaxed_plans():
-            if self._ended:
+            if self._ended():
                 break
-            state = self._local.start_at(options)
-            self._local.run(state, work, _START_HEAT, lambda: self._ended)
+            state = self.local.start_at(options)
+            self.local.run(state, work, _START_HEAT, self._ended)
             starts.append(state)
         # 5. The bound again.
-        if not self._ended:
-            self._prove("costs")
+        if not self._ended():
+            self._prove("costs", "patterns")
         # 6 and 7. Runs of the local search, with packing in between.
-        if not self._ended:
+        if not self._ended():
             self._search_locally(starts)
-        if "ranks" not in self._rungs and self._size <= _MOST_PROPOSED:
+        if "ranks" not in self._rungs and self._is_small:
             self._pack(_WORK_IF_NEAR)
+
+    def tried(self) -> list[str]:
+        """Return phrases that describe the searches and proofs that ran, for messages."""
+        local, missing = self.local, untried(self._candidates)
+        *names, last = [_RUNG_NAMES[rung] for rung in self._rungs]
+        rungs = " and ".join(filter(None, [", ".join(names), last]))
+        return [
+            f"{local.rounds} rounds of local search from {local.starts} starts",
+            f"for a proof, {rungs}",
+            *filter(None, [missing]),
+        ]
 
     def _search_locally(self, starts: list[State]) -> None:
         """Run the local search from the best starts, with stronger proofs before and between."""
-        local = self._local
+        local = self.local
         starts.sort(key=lambda state: (state.figures[BEST], state.cost.sum()))
         if not any(state.best_chosen[0] >= 0 for state in starts):
             if local.best:
                 starts.insert(0, local.start_from(local.best.options, local.best.ranks))
             else:
                 work = int(_WORK_TO_FIT * self._work) + 1
-                starts.insert(0, local.start_that_fits(work, lambda: self._ended))
-        self._prove("patterns")
+                starts.insert(0, local.start_that_fits(work, self._ended))
         for run, (heat, doublings) in enumerate(_RUNS):
-            if run == 1 and not self._ended:
+            if run == 1 and not self._ended():
                 self._pack(WORK)
-            if math.isinf(self.proven):
+            if self._ended():
                 return
             near, many = self._within(_NEARLY), self._candidates.devices.ranks > SAMPLE
             if near or many:
@@ -263,10 +244,8 @@ class _BestPlanSearch:
             if local.best and (near or many or run == len(_RUNS) - 1):
                 state = local.start_from(local.best.options, local.best.ranks, doublings)
             else:
-                state = local.resume(starts[run % min(len(starts), _STARTS)], doublings)
-            local.run(state, self._work / len(_RUNS), heat, lambda: self._ended)
-            if self._ended:
-                return
+                state = local.resume(starts[run % len(starts)], doublings)
+            local.run(state, self._work / len(_RUNS), heat, self._ended)
 
     def _pack(self, work: float) -> None:
         """Prove the bound by packing, unless the best plan is already proven best."""
@@ -275,11 +254,11 @@ class _BestPlanSearch:
 
     def _prove(self, *rungs: str, work: float = WORK) -> None:
         """Raise the bound, keep the options of better plans, and record a plan of the proofs."""
-        local = self._local
+        local = self.local
         hint = (local.best.options, local.best.ranks) if local.best else None
         ladder = proofs(
             self._candidates,
-            self.proven,
+            self.local.bound,
             local.best_rating,
             self._deadline,
             hint=hint,
@@ -287,7 +266,8 @@ class _BestPlanSearch:
             work=work,
         )
         for proof in ladder:
-            self._rungs[proof.rung] = None
+            if proof.rung not in self._rungs:
+                self._rungs.append(proof.rung)
             local.bound = proof.milliseconds
             if proof.candidates is not self._candidates:
                 self._candidates = proof.candidates
@@ -302,19 +282,14 @@ class _BestPlanSearch:
         for part in _LARGEST_PARTS:
             if self._deadline.passed:
                 return
-            limit = part * self.proven if self.proven else math.inf
+            limit = part * self.local.bound if self.local.bound else math.inf
             cost, options = programme.solve(limit, self._deadline)
             if math.isfinite(cost) and (options >= 0).all() and options.tobytes() not in seen:
                 seen.add(options.tobytes())
                 yield options
 
-    @property
     def _ended(self) -> bool:
-        return self._near_enough or self._deadline.passed
-
-    @property
-    def _near_enough(self) -> bool:
-        return self._within(NEAR_ENOUGH)
+        return self._within(NEAR_ENOUGH) or self._deadline.passed
 
     def _within(self, part: float) -> bool:
-        return self._local.best_rating <= self.proven * (1 + part)
+        return self.local.best_rating <= self.local.bound * (1 + part)

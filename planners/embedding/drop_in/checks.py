@@ -24,8 +24,7 @@ from torchrec.distributed.types import ShardingType
 from harness.contract import InfeasibleDecision
 from planners.embedding.plan_files.checks import check_plan
 from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
-from planners.embedding.same_plan.partition import rules_of
-from planners.embedding.same_plan.proposals import STREAMS
+from planners.embedding.same_plan.proposals import STREAMS, rules_of
 from planners.embedding.search.options import copy_without_ranks, with_shards
 from planners.embedding.search.space import Placement, SearchSpace, devices_of
 

@@ -30,7 +30,7 @@ from planners.embedding.drop_in.checks import (
     obstacle_of_problem,
     obstacle_of_proposers,
 )
-from planners.embedding.same_plan.partition import rules_of
+from planners.embedding.same_plan.proposals import rules_of
 from planners.embedding.same_plan.search import SamePlan
 from planners.embedding.search import warm_up
 from planners.embedding.search.options import copy_without_ranks, with_shards

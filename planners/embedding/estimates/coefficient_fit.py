@@ -198,11 +198,10 @@ def fit_machine(
             ]
             figures += _of_topology(alone, _for(fitted, FITTED + _WEIGHTED), times)
         terms = _terms(fitted, caches, distribution)
-        for passed in PASSES:
-            ends = fit(terms, _ms(fitted, times, passed)).T
+        for passed, measured in zip(PASSES, _ms(fitted, times), strict=True):
             figures += [
-                _figure(coefficient_name(kernel, passed, term), of_term, "ms")
-                for term, of_term in zip((*TERMS, LAUNCH, START), ends, strict=True)
+                _figure(coefficient_name(kernel, passed, term), ends, "ms")
+                for term, ends in zip((*TERMS, LAUNCH, START), fit(terms, measured).T, strict=True)
             ]
     calibration = Calibration({figure.name: figure.value for figure in figures})
     columns = {"coefficients": write_coefficients(calibration.values)}
@@ -222,19 +221,19 @@ def _for(points: Sequence[DesignPoint], purpose: str) -> list[DesignPoint]:
     return [point for point in points if point.purpose == purpose]
 
 
-def _ms(points: Sequence[DesignPoint], times: Times, passed: str) -> Floats:
-    return np.array([times[point.key][passed] for point in points])
+def _ms(points: Sequence[DesignPoint], times: Times) -> Floats:
+    """Return the measured milliseconds by pass and point."""
+    return np.array([[times[point.key][passed] for point in points] for passed in PASSES])
 
 
 def _best_caches(
     points: Sequence[DesignPoint], times: Times, distribution: LookupDistribution
 ) -> Caches:
     """Return the cache sizes with the smallest sum of squared residuals."""
-    passes = [_ms(points, times, passed) for passed in PASSES]
 
     def remaining(sizes: Caches) -> float:
         terms = _terms(points, sizes, distribution)
-        return sum(_solve(terms, milliseconds)[1] for milliseconds in passes)
+        return sum(_solve(terms, measured)[1] for measured in _ms(points, times))
 
     pairs = ((near, far) for near in _NEAR for far in _FAR if near < far)
     return min(pairs, key=remaining)
@@ -244,7 +243,7 @@ def _of_topology(
     alone: Sequence[DesignPoint], weighted: Sequence[DesignPoint], times: Times
 ) -> list[FittedFigure]:
     """Return the bandwidth and the backward multipliers that fit TorchRec's own estimate best."""
-    forward, backward = (_ms(alone, times, passed) for passed in PASSES)
+    forward, backward = _ms(alone, times)
     kept = forward > _MOSTLY_LAUNCH * forward.min()
     kept = kept if kept.sum() >= 3 else np.ones(len(forward), bool)
     read = np.array([torchrec_bytes(point.shards[0]) for point in alone])
@@ -253,25 +252,21 @@ def _of_topology(
         _figure(BACKWARD, _mean(backward[kept] / forward[kept])),
     ]
     if weighted:
-        forward, backward = (_ms(weighted, times, passed) for passed in PASSES)
+        forward, backward = _ms(weighted, times)
         ends = _mean(backward / forward / figures[-1].value)
         figures.append(_figure(WEIGHTED_BACKWARD, ends))
     return figures
 
 
 def torchrec_bytes(shard: ShardWork) -> float:
-    """Return the bytes that TorchRec's default estimate divides by the bandwidth, with penalties.
+    """Return the bytes that TorchRec's default estimate of a table divides by the bandwidth.
 
-    TorchRec divides the lookups of a row-wise table evenly among its shards, even if their numbers
-    of rows differ. Other shards of less than 128 columns have a penalty, and count as at least 32
-    columns wide.
+    The table is whole and its lookups are not weighted. Less than 128 columns have a penalty, and
+    count as at least 32.
     """
-    indices = shard.table_lookups / shard.row_parts * shard.samples
-    read = _INDEX_BYTES * indices * (2 if shard.is_weighted else 1)
-    looked_up, written = indices * shard.row_bytes, shard.outputs * shard.row_bytes
-    if shard.row_parts > 1:
-        return read + looked_up + written
-    looked_up *= max(shard.columns, _LEAST_COLUMNS) / shard.columns
+    read, written = _INDEX_BYTES * shard.indices, shard.outputs * shard.row_bytes
+    widened = max(shard.columns, _LEAST_COLUMNS) / shard.columns
+    looked_up = shard.indices * shard.row_bytes * widened
     return float((read + looked_up + written) * compute_block_usage_penalty(shard.columns))
 
 

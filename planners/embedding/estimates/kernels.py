@@ -247,12 +247,12 @@ class RankKernels:
     def _lengths(self, mean: float, shard: ShardWork) -> Ints:
         """Return the random number of indices of each sample that reach the shard.
 
-        The table's mean number is rounded up or down at random. For a row-wise shard, a binomially
-        distributed part of these indices falls into the shard's rows.
+        The table's mean number is rounded up or down at random. A binomially distributed part of
+        these indices falls into the shard's rows.
         """
         of_table = mean / shard.share if shard.share else 0.0
         whole = np.floor(of_table + self._rng.random(shard.samples)).astype(np.int64)
-        return whole if shard.row_parts == 1 else self._rng.binomial(whole, min(shard.share, 1.0))
+        return self._rng.binomial(whole, shard.share)
 
     def forward(self) -> None:
         """Run the forward pass: look up rows and pool them."""

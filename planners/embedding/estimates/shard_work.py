@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 from torchrec.distributed.planner.estimator.types import ShardPerfContext
 from torchrec.distributed.planner.types import Shard, ShardingOption, Topology
-from torchrec.distributed.types import ShardingType
 
 from harness.contract import NotApplicable, UsageError
 from planners.embedding.tables.files import ITEM_BYTES
@@ -44,8 +43,7 @@ class ShardWork:
     samples: int
     dtype: str = "fp32"
     is_weighted: bool = False
-    share: float = 1.0  # the fraction of the table's lookups that reach this shard
-    row_parts: int = 1  # TorchRec divides a table's lookups by this number
+    share: float = 1.0  # the fraction of the table's rows and lookups
 
     @property
     def group(self) -> tuple[str, str, bool]:
@@ -61,11 +59,6 @@ class ShardWork:
     def indices(self) -> float:
         """The number of indices looked up in one iteration."""
         return sum(self.lookups) * self.samples
-
-    @property
-    def table_lookups(self) -> float:
-        """The mean number of indices per sample of the whole table."""
-        return sum(self.lookups) / self.share if self.share else 0.0
 
     @property
     def outputs(self) -> int:
@@ -106,47 +99,37 @@ def shards_by_rank(
             )
         for shard in option.shards:
             rows, columns = shard.size
+            share = rows / int(option.tensor.shape[0])
             work = ShardWork(
                 kernel,
                 kind,
-                rows,
+                max(rows, 1),
                 columns,
-                tuple(map(float, option.input_lengths)),
+                tuple(float(length) * share for length in option.input_lengths),
                 option.batch_size * topology.world_size,
                 dtype,
                 bool(option.is_weighted),
+                share,
             )
-            of_table = int(option.tensor.shape[0])
-            ranks[shard.rank].append((_of_shard(work, of_table, topology), shard))
+            ranks[shard.rank].append((work, shard))
     return ranks
 
 
 def work_of_context(context: ShardPerfContext) -> ShardWork:
     """Return the work of the shard that a context of TorchRec's estimator describes."""
+    share = context.hash_size / context.hash_size_for_clamping
     numbers = zip(context.input_lengths, context.num_poolings, strict=True)
-    work = ShardWork(
+    return ShardWork(
         context.compute_kernel,
         context.sharding_type,
-        context.hash_size,
+        max(context.hash_size, 1),
         context.emb_dim,
-        tuple(length * poolings for length, poolings in numbers),
+        tuple(length * poolings * share for length, poolings in numbers),
         int(context.batch_sizes[0]) * context.world_size,
         "fp16" if context.table_data_type_size == 2 else "fp32",  # of this size
         context.is_weighted,
+        share,
     )
-    return _of_shard(work, context.hash_size_for_clamping, context)
-
-
-def _of_shard(work: ShardWork, table_rows: int, machines: Topology | ShardPerfContext) -> ShardWork:
-    """Give a shard of a row-wise table its share of the table's lookups; `work` has all of them."""
-    parts = 1
-    if work.sharding_type == ShardingType.ROW_WISE.value:
-        parts = int(machines.world_size)
-    elif work.sharding_type in (ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value):
-        parts = int(machines.intra_group_size)
-    share = work.rows / max(table_rows, 1) if parts > 1 else 1.0
-    lookups = tuple(length * share for length in work.lookups)
-    return replace(work, rows=max(work.rows, 1), lookups=lookups, share=share, row_parts=parts)
 
 
 @dataclass(frozen=True, slots=True)

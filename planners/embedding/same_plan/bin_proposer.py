@@ -1,23 +1,31 @@
-"""TorchEasyRec's dynamic programming over memory bins: 1D in plain Python, 2D in NumPy."""
+"""TorchEasyRec's dynamic programming over memory bins: 1D in plain Python, 2D in NumPy.
+
+The compiled search runs the same programmes with kernels for the loops over states and options.
+"""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
+from itertools import chain, pairwise
 from math import inf
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from torchrec.distributed.planner.types import (
-    Enumerator,
-    Proposer,
-    ShardingOption,
-    Storage,
-    Topology,
-)
+from torchrec.distributed.planner.types import Enumerator, Proposer, ShardingOption, Topology
 from typing_extensions import override
 
-from planners.embedding.search.space import Ints
+from planners.embedding.search import space as arrays
+from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
+Numbers = npt.NDArray[np.signedinteger[Any]]
 Singles = npt.NDArray[np.float32]
+
+Layer = tuple[Numbers, Numbers]
+"""For each state of some tables: the last table's option, and the state of the tables before it."""
+
+HBM, DDR = 0, 1  # columns of storage
+
+_CHUNK = 256  # proposals that are made at a time
 
 
 class BinProposer(Proposer):
@@ -38,24 +46,20 @@ class BinProposer(Proposer):
         if bins_per_device < 1:
             raise ValueError(f"bins_per_device must be at least 1, not {bins_per_device}.")
         self.bins_per_device = bins_per_device
-        self._kind = "hbm"
-        self._tables: list[list[ShardingOption]] = []
+        self._space: SearchSpace
         self._proposal: list[ShardingOption] | None = None
-        self._later: Iterator[list[ShardingOption]] | None = None
+        self._later: Iterator[Ints] | None = None
 
     @override
     def load(
         self, search_space: list[ShardingOption], enumerator: Enumerator | None = None
     ) -> None:
         """Start again with a new search space."""
-        sizes = self._sizes([option.total_storage for option in search_space])
-        by_fqn: dict[str, list[ShardingOption]] = {}
-        for number in sorted(range(len(sizes)), key=sizes.__getitem__):
-            option = search_space[number]
-            by_fqn.setdefault(option.fqn, []).append(option)
-        self._tables = list(by_fqn.values())
-        self._proposal = [options[0] for options in self._tables] or None
-        self._later = None
+        self._later = None if search_space else iter(())
+        self._proposal = None
+        if search_space:
+            self._space = arrays.search_space(search_space)
+            self._proposal = self._chosen(smallest(*self.by_table(self._space)))
 
     @override
     def propose(self) -> list[ShardingOption] | None:
@@ -74,74 +78,37 @@ class BinProposer(Proposer):
         if self._later is None:
             if storage_constraint is None:
                 raise ValueError("The first feedback needs a topology as `storage_constraint`.")
-            chosen = self._by_bin(storage_constraint) if self._tables else iter(())
-            self._later = (
-                [options[number] for options, number in zip(self._tables, numbers, strict=True)]
-                for numbers in chosen
-            )
-        self._proposal = next(self._later, None)
+            devices = arrays.devices_of(storage_constraint)
+            self._later = chain.from_iterable(self.cheapest(self._space, devices))
+        row = next(self._later, None)
+        self._proposal = None if row is None else self._chosen(row)
 
-    def _sizes(self, storages: Sequence[Storage]) -> list[int]:
-        """Choose the kind of memory to count, and return each option's size in it, in bytes."""
-        self._kind = "hbm" if any(storage.hbm for storage in storages) else "ddr"
-        return [getattr(storage, self._kind) for storage in storages]
+    def _chosen(self, row: Ints) -> list[ShardingOption]:
+        return [self._space.options[number] for number in row.tolist()]
 
-    def _by_bin(self, topology: Topology) -> Iterator[list[int]]:
-        """Yield the proposals after the first: the index of the chosen option in each table."""
-        sizes = [getattr(device.storage, self._kind) for device in topology.devices]
-        capacity, bins = sum(sizes), self.bins_per_device * len(sizes)
-        if not capacity:
-            return
-        bin_size = float(capacity) / bins
-        tables = [
-            [
-                (float(getattr(option.total_storage, self._kind)) / bin_size, option.total_perf)
-                for option in options
-            ]
-            for options in self._tables
-        ]
-        layers = _layers(tables, bins)
-        for fullest in reversed(range(bins)):
-            if layers[-1][0][fullest] >= 0:
-                yield _trace(layers, fullest)
+    def kind(self, space: SearchSpace) -> int:
+        """Return the kind of memory that is divided into bins, HBM or DDR."""
+        return HBM if space.option_storage[:, HBM].any() else DDR
 
+    def by_table(self, space: SearchSpace) -> tuple[Ints, Ints]:
+        """Return the options by table, the smallest first, and each table's start, (T + 1,)."""
+        return _by_size(space, space.option_storage[:, self.kind(space)])
 
-Layer = tuple[Sequence[int], Sequence[int]] | tuple[Ints, Ints]
-"""For each bin that some tables fill: the option of the last, and the bin that the others fill."""
+    def cheapest(
+        self, space: SearchSpace, devices: Devices, compiled: bool = False
+    ) -> Iterator[Ints]:
+        """Yield the cheapest combination of each reached bin, in chunks of option numbers, (P, T).
 
-
-def _layers(tables: Sequence[Sequence[tuple[float, float]]], bins: int) -> list[Layer]:
-    """Return for each table and bin the cheapest combination's option and its previous bin.
-
-    `tables` has the memory, in bins, and the perf of each option. Unreached bins have -1.
-    """
-    layers: list[Layer] = []
-    spent, used = [0.0] + [inf] * (bins - 1), [0.0] * bins
-    for table in tables:
-        best, exact = [inf] * bins, [0.0] * bins
-        option, previous = [-1] * bins, [-1] * bins
-        for number, (more_memory, more_perf) in enumerate(table):
-            for start, perf in enumerate(spent):
-                if perf < inf:
-                    memory = used[start] + more_memory
-                    if memory < bins:
-                        end = int(memory)
-                        cost = perf + more_perf
-                        if cost < best[end]:
-                            best[end], exact[end] = cost, memory
-                            option[end], previous[end] = number, start
-        layers.append((option, previous))
-        spent, used = best, exact
-    return layers
-
-
-def _trace(layers: Sequence[Layer], end: int) -> list[int]:
-    """Return the best combination with a total in bin `end`: the option of each table."""
-    chosen = []
-    for option, previous in reversed(layers):
-        chosen.append(int(option[end]))
-        end = int(previous[end])
-    return chosen[::-1]
+        Nothing is yielded if the devices have no memory, where torchrec divides by zero.
+        """
+        options, first = self.by_table(space)
+        kind = self.kind(space)
+        capacity, bins = int(devices.storage[:, kind].sum()), self.bins_per_device * devices.ranks
+        if capacity:
+            memory = space.option_storage[options, kind] / (float(capacity) / bins)
+            fill = _fill_compiled if compiled else _fill
+            layers, reached = fill(memory, space.option_perf[options], first, bins)
+            yield from _traced(layers, reached[::-1], options, first)
 
 
 class BinProposer2D(BinProposer):
@@ -165,78 +132,137 @@ class BinProposer2D(BinProposer):
         self.ddr_bins_per_device = ddr_bins_per_device
 
     @override
-    def _sizes(self, storages: Sequence[Storage]) -> list[int]:
-        return [storage.hbm + storage.ddr for storage in storages]
+    def by_table(self, space: SearchSpace) -> tuple[Ints, Ints]:
+        return _by_size(space, space.option_storage[:, : DDR + 1].sum(1))
 
     @override
-    def _by_bin(self, topology: Topology) -> Iterator[list[int]]:
-        axes = axes_of(
-            np.array([(device.storage.hbm, device.storage.ddr) for device in topology.devices]),
-            topology.local_world_size,
-            (self.bins_per_device, self.ddr_bins_per_device),
-        )
-        tables = []
-        for options in self._tables:
-            largest = np.array(
-                [np.max([(s.storage.hbm, s.storage.ddr) for s in o.shards], 0) for o in options]
-            )
-            kept = np.flatnonzero((largest <= axes.largest).all(1))
-            total = [(option.total_storage.hbm, option.total_storage.ddr) for option in options]
-            perf = np.array([option.total_perf for option in options], np.float32)
-            tables.append((kept, axes.in_bins(np.array(total))[kept], perf[kept]))
-        return _cheapest(tables, axes)
+    def cheapest(
+        self, space: SearchSpace, devices: Devices, compiled: bool = False
+    ) -> Iterator[Ints]:
+        # 1. The bins of HBM and of DDR; memory that no device has gets one bin of infinite size.
+        storage = devices.storage[:, : DDR + 1]
+        per_device, total = (self.bins_per_device, self.ddr_bins_per_device), storage.sum(0)
+        hbm_bins, ddr_bins = np.where(total, np.multiply(per_device, devices.ranks), 1).tolist()
+        bins = (hbm_bins, ddr_bins)
+        # 2. Leave out options with a shard that is larger than any device's HBM or host's DDR.
+        hosts = np.add.reduceat(storage, np.arange(0, devices.ranks, devices.local_ranks))
+        most = np.where(total, (storage[:, HBM].max(), hosts[:, DDR].max()), inf)
+        options, first = self.by_table(space)
+        fits = np.all(space.largest_storage[:, : DDR + 1] <= most, axis=1)[options]
+        options, first = options[fits], np.concatenate([[0], np.cumsum(fits)])[first]
+        # 3. Add table after table to the states, which ascend by their pairs of bins.
+        size = np.where(total, total / bins, inf)
+        memory = (space.option_storage[options, : DDR + 1] / size).astype(np.float32)
+        perf = space.option_perf[options].astype(np.float32)
+        entry = np.full(hbm_bins * ddr_bins if compiled else 0, -1, np.int32)
+        add = partial(_add_compiled, entry) if compiled else _add
+        exact, spent, layers = np.zeros((1, 2), np.float32), np.zeros(1, np.float32), []
+        for begin, end in pairwise(first.tolist()):
+            layer, exact, spent = add(memory[begin:end], perf[begin:end], exact, spent, bins)
+            layers.append(layer)
+        # 4. Propose the (first) cheapest combination of each reached HBM bin, the fullest first.
+        ends = _first_least(exact[:, HBM].astype(np.int64), spent)[::-1]
+        yield from _traced(layers, ends, options, first)
 
 
-@dataclass(frozen=True, slots=True)
-class Axes:
-    """The bins of HBM and of DDR; memory that no device has gets one bin of infinite size."""
-
-    bins: tuple[int, int]
-    size: tuple[float, float]  # bytes per bin, infinite if no device has such memory
-    largest: tuple[float, float]  # most HBM of a device, most DDR of a host, in bytes
-
-    def in_bins(self, memory: Ints) -> Singles:
-        """Convert bytes of HBM and DDR, shape (N, 2), to bins, in single precision."""
-        return np.asarray(memory / np.array(self.size), np.float32)
+def smallest(options: Ints, first: Ints) -> Ints:
+    """Return the first proposal: the smallest option of each table."""
+    return options[first[:-1]]
 
 
-def axes_of(storage: Ints, host_ranks: int, bins_per_device: tuple[int, int]) -> Axes:
-    """Return the bins for devices with `storage` bytes of HBM and DDR, shape (ranks, 2)."""
-    ranks = len(storage)
-    of_hosts = np.add.reduceat(storage[:, 1], np.arange(0, ranks, host_ranks))
-    most_of = (storage[:, 0].max(), of_hosts.max())
-    totals = storage.sum(0).tolist()
-    bins, size, largest = zip(
-        *(
-            (count * ranks, total / (count * ranks), float(most)) if total else (1, inf, inf)
-            for count, total, most in zip(bins_per_device, totals, most_of, strict=True)
-        ),
-        strict=True,
-    )
-    return Axes(bins, size, largest)
+def _by_size(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:
+    """Group options by table, and sort tables by their smallest options."""
+    first = np.unique(space.table[np.argsort(size, kind="stable")], return_index=True)[1]
+    return grouped(np.argsort(np.argsort(first))[space.table], size)
 
 
-def _cheapest(tables: Sequence[tuple[Ints, Singles, Singles]], axes: Axes) -> Iterator[list[int]]:
-    """Yield the cheapest combination of options in each reached HBM bin, the fullest bin first.
+def grouped(table: Ints, score: Ints | Floats) -> tuple[Ints, Ints]:
+    """Return options grouped by table, the lowest score first, and each table's start, (T + 1,)."""
+    first = np.concatenate([[0], np.cumsum(np.bincount(table))])
+    return np.lexsort((score, table)), first
 
-    Each table is given as its option numbers, their memory in bins, shape (N, 2), and their perf.
+
+def _fill(memory: Floats, perf: Floats, first: Ints, bins: int) -> tuple[list[Layer], Numbers]:
+    """Return for each table and bin the cheapest combination, and the bins that all tables reach.
+
+    Table t has the options first[t] to first[t + 1], of these figures, memory in bins.
     """
-    used, spent = np.zeros((1, 2), np.float32), np.zeros(1, np.float32)
     layers: list[Layer] = []
-    for numbers, memory, perf in tables:
-        ends = used[:, np.newaxis] + memory
-        previous, option = np.nonzero((ends < axes.bins).all(2))
-        ends = ends[previous, option]
-        cost = spent[previous] + perf[option]
-        hbm, ddr = ends.astype(np.int64).T
-        best = first_least(hbm * axes.bins[1] + ddr, cost)
-        used, spent = ends[best], cost[best]
-        layers.append((numbers[option[best]], previous[best]))
-    for end in first_least(used[:, 0].astype(np.int64), spent)[::-1].tolist():
-        yield _trace(layers, end)
+    spent, used = [0.0] + [inf] * (bins - 1), [0.0] * bins
+    for begin, end in pairwise(first.tolist()):
+        best, exact = [inf] * bins, [0.0] * bins
+        option, previous = [-1] * bins, [-1] * bins
+        figures = zip(memory[begin:end].tolist(), perf[begin:end].tolist(), strict=True)
+        for number, (more_memory, more_perf) in enumerate(figures):
+            for start, cost in enumerate(spent):
+                if cost < inf:
+                    total = used[start] + more_memory
+                    if total < bins:
+                        reached = int(total)
+                        if cost + more_perf < best[reached]:
+                            best[reached], exact[reached] = cost + more_perf, total
+                            option[reached], previous[reached] = number, start
+        layers.append((np.array(option), np.array(previous)))
+        spent, used = best, exact
+    return layers, np.flatnonzero(np.isfinite(spent))
 
 
-def first_least(group: Ints, cost: Singles) -> Ints:
+def _fill_compiled(
+    memory: Floats, perf: Floats, first: Ints, bins: int
+) -> tuple[list[Layer], Numbers]:
+    from planners.embedding.same_plan.bins import fill
+
+    tables = len(first) - 1
+    choice, previous = np.empty((tables, bins), np.int16), np.empty((tables, bins), np.int32)
+    reached, states = np.zeros(bins, np.int32), np.zeros((4, bins))
+    count = fill(memory, perf, first, choice, previous, reached, *states)
+    return list(zip(choice, previous, strict=True)), reached[:count]
+
+
+def _add(
+    memory: Singles, perf: Singles, exact: Singles, spent: Singles, bins: tuple[int, int]
+) -> tuple[Layer, Singles, Singles]:
+    """Add a table to states, given by their exact memory and cost; return its layer and states."""
+    ends = exact[:, np.newaxis] + memory
+    previous, option = np.nonzero((ends < bins).all(2))
+    ends, cost = ends[previous, option], spent[previous] + perf[option]
+    hbm, ddr = ends.astype(np.int64).T
+    best = _first_least(hbm * bins[DDR] + ddr, cost)
+    return (option[best], previous[best]), ends[best], cost[best]
+
+
+def _add_compiled(
+    entry: npt.NDArray[np.int32],
+    memory: Singles,
+    perf: Singles,
+    exact: Singles,
+    spent: Singles,
+    bins: tuple[int, int],
+) -> tuple[Layer, Singles, Singles]:
+    from planners.embedding.same_plan.bins import add_table
+
+    most = min(len(spent) * len(perf), len(entry))
+    cell, ends = np.empty(most, np.int64), np.empty((most, 2), np.float32)
+    option, previous = np.empty((2, most), np.int32)
+    cost = np.empty(most, np.float32)
+    count = add_table(memory, perf, exact, spent, *bins, entry, cell, option, previous, ends, cost)
+    entry[cell[:count]] = -1
+    order = np.argsort(cell[:count])
+    return (option[order], previous[order]), ends[order], cost[order]
+
+
+def _first_least(group: Ints, cost: Singles) -> Ints:
     """Return, for each group in ascending order, the index of its (first) least cost."""
     order = np.lexsort((cost, group))
     return order[np.unique(group[order], return_index=True)[1]]
+
+
+def _traced(layers: Sequence[Layer], ends: Numbers, options: Ints, first: Ints) -> Iterator[Ints]:
+    """Yield the combinations that end in these states, in chunks of option numbers."""
+    for start in range(0, len(ends), _CHUNK):
+        state = ends[start : start + _CHUNK]
+        rows = np.empty((len(state), len(layers)), np.int64)
+        for table in reversed(range(len(layers))):
+            option, previous = layers[table]
+            rows[:, table], state = options[first[table] + option[state]], previous[state]
+        yield rows

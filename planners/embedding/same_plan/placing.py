@@ -7,238 +7,321 @@ stable sorts: the earlier table in the row or the lower host comes first.
 
 import numpy as np
 
-from planners.embedding.same_plan.arrays import TOTAL, Inputs, Ranks, Work
-from planners.embedding.same_plan.room import SLACK, bound_of, surely_fit, take_memory
+from planners.embedding.same_plan.arrays import Inputs, Ranks, Work
 from planners.embedding.search.compiling import kernel, subroutine
-from planners.embedding.search.space import (
-    Floats,
-    Ints,
-    Ints2,
-    Placement,
-)
+from planners.embedding.search.space import Floats, Ints, Ints2, Placement
 
-# A row is checked after this part of its groups, and after each doubling of it: can it be better?
+# Bounds the ratio of a rank's perf summed shard by shard to the one summed by component. A float
+# sum of n non-negative terms has a relative error below n * 2**-52: enough for a million shards.
+_SLACK = 1 + 1e-9
+
+# A row is checked after this part of its columns, and after each doubling of it: can it be better?
 _FIRST_CHECK = 1 / 16
 
 
 @kernel
-def place_rows(
-    inputs: Inputs, work: Work, rows: Ints2, hbm: int, best: float, ratings: Floats
-) -> None:
+def place_rows(inputs: Inputs, work: Work, rows: Ints2, best: float, ratings: Floats) -> None:
     """Place each row on empty ranks; set `ratings` in milliseconds, NaN if a row does not fit.
 
-    Each rank has `hbm` bytes of HBM, or its own capacity if `hbm` is 0. A rating that is neither
-    below `best` nor below that of an earlier row may be a lower bound, unless `best` is infinite:
-    then all rows are rated exactly, and `work.ranks` are the ranks of the last one.
+    A rating that is neither below `best` nor below that of an earlier row may be a lower bound,
+    unless `best` is infinite: then all rows are rated exactly, and `work.ranks` are the ranks of
+    the last one.
     """
     for index in range(rows.shape[0]):
-        ratings[index] = _place(inputs, work, rows[index], hbm, best)
+        ratings[index] = _place(inputs, work, rows[index], best)
         if ratings[index] < best < np.inf:
             best = ratings[index]
 
 
 @subroutine
-def _place(inputs: Inputs, work: Work, row: Ints, hbm: int, best: float) -> float:
+def _place(inputs: Inputs, work: Work, row: Ints, best: float) -> float:
     """Place a row; return its rating, a lower bound of it that is at least `best`, or NaN."""
-    # 1. Compare the row with all memory, then the uniform options with that of each rank.
-    bound = bound_of(inputs, row, hbm)
-    if np.isnan(bound) or not take_memory(inputs, work, row, hbm):
+    # 1. Place the uniform options; compare the others with the memory that is left.
+    if not _place_uniform(inputs, work, row) or _surely_overflow(inputs, work, row):
         return np.nan
     # 2. If the row is surely not better and surely fits, there is no need to place it.
-    if bound >= best and surely_fit(inputs, work, 0):
+    bound = _bound_of(inputs, row)
+    if bound >= best and _surely_fit(inputs, work, row, 0):
         return bound
-    # 3. Load the uniform options, then place the groups from the largest down. The more of them
-    # are placed, the higher is the bound, and the smaller are the groups that must surely fit.
-    _load_uniform(inputs, work, row)
-    _sort_groups(inputs, work, row)
-    check = int(work.order.size * _FIRST_CHECK) + 1
-    for place in range(work.order.size):
-        if place == check:
-            bound = max(bound, _largest(work.state.total) / SLACK)
-            if bound >= best and surely_fit(inputs, work, place):
+    # 3. Place the groups from the largest down. The more of them are placed, the higher is the
+    # bound, and the smaller are the groups that must surely fit.
+    _sort_columns(inputs, work, row)
+    place, check, uniform = 0, int(row.size * _FIRST_CHECK) + 1, work.first.size - 1
+    while place < row.size and work.group[work.order[place]] != uniform:
+        if place >= check:
+            bound = max(bound, _largest(work.state.total) / _SLACK)
+            if bound >= best and _surely_fit(inputs, work, row, place):
                 return bound
             check *= 2
-        if work.head[work.order[place]] < 0:  # only groups of uniform tables follow
-            break
-        if not _place_group(inputs, work, row, work.order[place]):
+        end = place + 1
+        while end < row.size and work.group[work.order[end]] == work.group[work.order[place]]:
+            end += 1
+        if not _place_group(inputs, work, row, place, end):
             return np.nan
+        place = end
     # 4. Rate the plan as torchrec does, unless it is surely slower.
     slowest = _largest(work.state.total)
-    return slowest if slowest > best * SLACK else _rating(inputs, work, row)
+    return slowest if slowest > best * _SLACK else _rating(inputs, work, row)
 
 
 @subroutine
-def _load_uniform(inputs: Inputs, work: Work, row: Ints) -> None:
-    """Set the ranks' loads to those of the uniform options, added in the order of the row.
-
-    All ranks of a stretch get equal shards, so their load is summed once.
-    """
-    work.uniform_load[:] = 0.0
+def _place_uniform(inputs: Inputs, work: Work, row: Ints) -> bool:
+    """Set the ranks' free memory and load to what the uniform options leave, or return False."""
+    free, load = work.state.free, work.state.load
+    # 1. Sum up their bytes and their load, in the order of the row, on the first rank of each
+    # stretch: all ranks of a stretch get equal shards.
+    free[:] = 0
+    load[:] = 0.0
+    placed = False
     for option in row:
-        if inputs.placement[option] != Placement.UNIFORM:
-            continue
-        start = 0
-        for run in range(inputs.first_run[option], inputs.first_run[option + 1]):
-            for component in range(5):
-                spent = inputs.perf[inputs.run_estimate[run], component]
-                if spent != 0.0:
-                    for stretch in range(start, inputs.run_end[run]):
-                        work.uniform_load[component, stretch] += spent
-            start = inputs.run_end[run]
-    rank = 0
-    for stretch in range(inputs.stretch_end.size):
-        while rank < inputs.stretch_end[stretch]:
-            for component in range(5):
-                work.state.load[component, rank] = work.uniform_load[component, stretch]
-            work.state.total[rank] = _total(work.state, rank)
-            rank += 1
+        if inputs.placement[option] == Placement.UNIFORM:
+            placed = True
+            for stretch in range(inputs.stretch.size - 1):
+                rank = inputs.stretch[stretch]
+                estimate = inputs.estimate[inputs.first_shard[option] + rank]
+                for kind in range(3):
+                    free[kind, rank] += inputs.storage[estimate, kind]
+                for component in range(5):
+                    load[component, rank] += inputs.perf[estimate, component]
+    # 2. Copy them to the other ranks. No shard frees memory, so a check after the last is enough.
+    for stretch in range(inputs.stretch.size - 1):
+        first, end = inputs.stretch[stretch], inputs.stretch[stretch + 1]
+        for kind in range(3):
+            used = free[kind, first]
+            for rank in range(first, end):
+                free[kind, rank] = inputs.capacity[kind, rank] - used
+                if placed and free[kind, rank] < 0:
+                    return False
+        for component in range(5):
+            spent = load[component, first]
+            for rank in range(first, end):
+                load[component, rank] = spent
+        total = _total(work.state, first)
+        for rank in range(first, end):
+            work.state.total[rank] = total
     for host in range(work.leader.size):
         _sum_up_host(inputs, work, host)
+    return True
 
 
 @subroutine
-def _sort_groups(inputs: Inputs, work: Work, row: Ints) -> None:
-    """Sort the groups by descending key, then by their first columns.
-
-    Insertion sort, because the order of the last row is almost that of this one.
-    """
-    for group in range(work.order.size):
-        column = work.head[group]
-        work.key[group, 0] = inputs.key[row[column], 0] if column >= 0 else -np.inf
-        work.key[group, 1:] = 0.0
-        while column >= 0:
-            for part in range(1, 4):
-                work.key[group, part] += inputs.key[row[column], part]
-            column = work.following[column]
-    order = work.order
-    for place in range(1, order.size):
-        group = order[place]
-        while place > 0 and _goes_before(work, group, order[place - 1]):
-            order[place] = order[place - 1]
-            place -= 1
-        order[place] = group
-
-
-@subroutine
-def _goes_before(work: Work, group: int, other: int) -> bool:
-    part = 0
-    while part < 3 and work.key[group, part] == work.key[other, part]:
-        part += 1
-    if work.key[group, part] != work.key[other, part]:
-        return bool(work.key[group, part] > work.key[other, part])
-    return bool(work.head[group] < work.head[other])
-
-
-@subroutine
-def _place_group(inputs: Inputs, work: Work, row: Ints, group: int) -> bool:
-    """Place the tables of a group; return False if they do not fit."""
-    column = work.head[group]
-    placement = inputs.placement[row[column]]
-    if placement == Placement.DEVICE:
-        return _place_on_ranks(inputs, work, row, column)
-    if placement in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
-        return _place_on_host(inputs, work, row, group)
-    if placement == Placement.HOSTS and work.following[column] < 0:
-        return _place_on_hosts(inputs, work, row, column)
+def _surely_overflow(inputs: Inputs, work: Work, row: Ints) -> bool:
+    """Whether a shard exceeds each rank's free memory, or all shards together all of it."""
+    for kind in range(3):
+        room, most = 0, work.state.free[kind, 0]
+        for rank in range(work.state.total.size):
+            room += max(work.state.free[kind, rank], 0)
+            most = max(most, work.state.free[kind, rank])
+        for option in row:
+            if inputs.placement[option] != Placement.UNIFORM:
+                room -= inputs.option_storage[option, kind]
+                if room < 0 or inputs.largest[option, kind] > most:
+                    return True
     return False
 
 
 @subroutine
-def _place_on_ranks(inputs: Inputs, work: Work, row: Ints, column: int) -> bool:
-    """Place each shard on the least loaded rank that it fits; return False if it fits on none."""
-    first, local = inputs.first_shard[row[column]], inputs.local_ranks
-    for shard in range(inputs.first_shard[row[column] + 1] - first):
-        estimate, rank = inputs.estimate[first + shard], -1
-        for leader in work.leader:
-            if leader >= 0 and (rank < 0 or _is_before(work.state, leader, rank, local)):
-                rank = leader
-        if not _fits(inputs, work, estimate, rank):
-            rank = _least_loaded(inputs, work, estimate, 0, work.state.total.size, local)
+def _bound_of(inputs: Inputs, row: Ints) -> float:
+    """Return a lower bound of a row's rating: its largest shard, and the average rank's load."""
+    perf, largest = 0.0, 0.0
+    for option in row:
+        perf += inputs.option_perf[option]
+        largest = max(largest, inputs.largest_shard[option])
+    return float(max(largest, perf / (inputs.capacity.shape[1] * _SLACK)))
+
+
+@subroutine
+def _surely_fit(inputs: Inputs, work: Work, row: Ints, place: int) -> bool:
+    """Whether the columns from order[place] on fit, on whichever ranks they are put one by one.
+
+    A column without HOST_ROWS fits if a rank of a whole host has its needed bytes free; one with
+    HOST_ROWS fits if each rank of a host has. The columns add at most their bytes to all ranks, and
+    to each rank of a host, where HOST_ROWS add only the needed bytes. `_has_room` proves that this
+    is too little to fill up all ranks, or a rank of each host.
+    """
+    work.most[:] = -1
+    work.added[:] = 0
+    for later in range(place, row.size):
+        option = row[work.order[later]]
+        if inputs.placement[option] != Placement.UNIFORM:
+            by_host = int(inputs.placement[option] == Placement.HOST_ROWS)
+            for kind in range(3):
+                needed, total = inputs.needed[option, kind], inputs.option_storage[option, kind]
+                work.most[by_host, kind] = max(work.most[by_host, kind], needed)
+                work.added[0, kind] += total
+                work.added[1, kind] += needed if by_host else total
+    hosts, host_ranks = work.host_total.size, inputs.host_ranks
+    return _has_room(inputs, work, 0, hosts * host_ranks, 1) and _has_room(
+        inputs, work, 1, hosts, host_ranks
+    )
+
+
+@subroutine
+def _has_room(inputs: Inputs, work: Work, by_host: int, units: int, ranks: int) -> bool:
+    """Whether groups fit into one of these units of ranks, however other groups fill up units.
+
+    A unit is full if more bytes than its spare ones of one kind of memory are added to it. Count
+    bytes as parts of a rank's capacity, or in any other weights of the kinds. If all units are
+    full, the spare bytes of the kind with the fewest, summed over the units, are less than all
+    added bytes, summed over the kinds.
+    """
+    most, free = work.most[by_host], work.state.free
+    if most[0] < 0:  # there are no such groups
+        return True
+    added = 1e-9  # for the rounding of the sums
+    for kind in range(3):
+        added += work.added[by_host, kind] / max(inputs.capacity[kind, 0], 1)
+    room, first = 0.0, 0
+    for _ in range(units):
+        least = np.inf
+        for kind in range(3):
+            spare = free[kind, first]
+            for rank in range(first + 1, first + ranks):
+                spare = min(spare, free[kind, rank])
+            if most[kind] > 0 or spare < 0:  # otherwise this kind stops no group
+                least = min(least, max(spare - most[kind], 0) / max(inputs.capacity[kind, 0], 1))
+        room += least
+        if room > added:
+            return True
+        first += ranks
+    return False
+
+
+@subroutine
+def _sort_columns(inputs: Inputs, work: Work, row: Ints) -> None:
+    """Sort the columns by the descending keys of their groups.
+
+    Insertion sort, because the order of the last row is almost that of this one.
+    """
+    work.first[:] = -1
+    for column in range(row.size):
+        option = row[column]
+        group = inputs.group[option]
+        if inputs.placement[option] == Placement.UNIFORM:
+            group = work.first.size - 1
+        elif work.first[group] < 0:
+            work.first[group] = column
+            for part in range(4):
+                work.key[group, part] = inputs.key[option, part]
+        else:
+            for part in range(1, 4):
+                work.key[group, part] += inputs.key[option, part]
+        work.group[column] = group
+    order = work.order
+    for place in range(1, order.size):
+        column = order[place]
+        while place > 0 and _goes_before(work, column, order[place - 1]):
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = column
+
+
+@subroutine
+def _goes_before(work: Work, column: int, other: int) -> bool:
+    group, another = work.group[column], work.group[other]
+    if group == another:
+        return column < other
+    for part in range(4):
+        if work.key[group, part] != work.key[another, part]:
+            return bool(work.key[group, part] > work.key[another, part])
+    return bool(work.first[group] < work.first[another])
+
+
+@subroutine
+def _place_group(inputs: Inputs, work: Work, row: Ints, place: int, end: int) -> bool:
+    """Place the columns order[place] to order[end], a group; return False if they do not fit."""
+    column = work.order[place]
+    if inputs.placement[row[column]] == Placement.DEVICE:
+        return _place_part(inputs, work, row, column, 0, 0)
+    # Only tables that are each on a single host are placed together.
+    for placed in range(place, end):
+        placement = inputs.placement[row[work.order[placed]]]
+        if placement == Placement.NOWHERE or (placement == Placement.HOSTS and end > place + 1):
+            return False
+    return _place_on_hosts(inputs, work, row, place, end)
+
+
+@subroutine
+def _place_on_hosts(inputs: Inputs, work: Work, row: Ints, place: int, end: int) -> bool:
+    """Place a group on the least loaded host that it fits, or a grid on consecutive hosts.
+
+    Hosts are in the order of their perf. A grid has a part for each host; if it has more parts
+    than there are hosts, it continues at the first host.
+    """
+    order, hosts, parts = work.host_order, work.host_order.size, 1
+    option = row[work.order[place]]
+    if inputs.placement[option] == Placement.HOSTS:
+        shards = inputs.first_shard[option + 1] - inputs.first_shard[option]
+        parts = shards // inputs.host_ranks
+    _sort_hosts(work)
+    for start in range(max(hosts - parts + 1, min(hosts, 1))):
+        # 1. Try a series of hosts: place part after part and column after column.
+        if parts == 1 and not _has_memory(inputs, work, row, place, end, order[start]):
+            continue
+        for part in range(min(parts, hosts)):
+            _copy(inputs, work.state, work.saved, order[(start + part) % hosts])
+        fits = True
+        for placed in range(place, end):
+            for part in range(parts):
+                host = order[(start + part) % hosts]
+                fits = fits and _place_part(inputs, work, row, work.order[placed], part, host)
+        if fits:
+            return True
+        # 2. Take back what was placed, and go on from the next host.
+        for part in range(min(parts, hosts)):
+            host = order[(start + part) % hosts]
+            _copy(inputs, work.saved, work.state, host)
+            _sum_up_host(inputs, work, host)
+    return False
+
+
+@subroutine
+def _has_memory(inputs: Inputs, work: Work, row: Ints, place: int, end: int, host: int) -> bool:
+    """Whether the sum of a host's free memory, which torchrec checks first, is enough."""
+    first = host * inputs.host_ranks
+    for kind in range(3):
+        room = 0
+        for rank in range(first, first + inputs.host_ranks):
+            room += work.state.free[kind, rank]
+        for placed in range(place, end):
+            room -= inputs.option_storage[row[work.order[placed]], kind]
+        if room < 0:
+            return False
+    return True
+
+
+@subroutine
+def _place_part(inputs: Inputs, work: Work, row: Ints, column: int, part: int, host: int) -> bool:
+    """Place an option, or a part of a grid, on a host; place one by device on any ranks.
+
+    If it does not fit, return False; then some of its shards are placed.
+    """
+    # 1. Choose the shards and the ranks that they may go to.
+    option, host_ranks = row[column], inputs.host_ranks
+    placement = inputs.placement[option]
+    start, end = 0, inputs.first_shard[option + 1] - inputs.first_shard[option]
+    first, ranks, local_ranks = host * host_ranks, host_ranks, host_ranks
+    if placement == Placement.DEVICE:
+        first, ranks, local_ranks = 0, work.state.total.size, inputs.local_ranks
+    elif placement == Placement.HOSTS:
+        start, end = part * host_ranks, (part + 1) * host_ranks
+    # 2. Place shard i on rank i of the host, or on the least loaded rank that it fits.
+    for shard in range(start, end):
+        estimate, rank = inputs.estimate[inputs.first_shard[option] + shard], -1
+        if placement in (Placement.HOST_ROWS, Placement.HOSTS):
+            rank = first + shard - start
+            if not _fits(inputs, work, estimate, rank):
+                return False
+        else:
+            if placement == Placement.DEVICE:
+                rank = _least_loaded_leader(inputs, work)
+            if rank < 0 or not _fits(inputs, work, estimate, rank):
+                rank = _least_loaded(inputs, work, estimate, first, first + ranks, local_ranks)
             if rank < 0:
                 return False
         _put(inputs, work, estimate, rank)
         work.ranks[column, shard] = rank
-        _sum_up_host(inputs, work, rank // inputs.host_ranks)
     return True
-
-
-@subroutine
-def _place_on_host(inputs: Inputs, work: Work, row: Ints, group: int) -> bool:
-    """Place a group of tables on the least loaded host on which all of it fits, or return False."""
-    _sort_hosts(work)
-    for host in work.host_order:
-        first = host * inputs.host_ranks
-        if not _has_memory(inputs, work, group, first):
-            continue
-        _copy(work.state, work.saved, first, first + inputs.host_ranks)
-        column = work.head[group]
-        while column >= 0 and _place_on_this_host(inputs, work, row, column, first):
-            column = work.following[column]
-        if column < 0:
-            _sum_up_host(inputs, work, host)
-            return True
-        _copy(work.saved, work.state, first, first + inputs.host_ranks)
-    return False
-
-
-@subroutine
-def _has_memory(inputs: Inputs, work: Work, group: int, first: int) -> bool:
-    """Whether the sum of a host's free memory, which torchrec checks first, is enough."""
-    for kind in range(3):
-        free = 0
-        for rank in range(first, first + inputs.host_ranks):
-            free += work.state.free[kind, rank]
-        if free < work.memory[group, TOTAL, kind]:
-            return False
-    return True
-
-
-@subroutine
-def _place_on_this_host(inputs: Inputs, work: Work, row: Ints, column: int, first: int) -> bool:
-    """Place an option on the host of rank `first`; if False, it may be partly placed."""
-    option, end = row[column], first + inputs.host_ranks
-    placement = inputs.placement[option]
-    if placement not in (Placement.HOST_ROWS, Placement.HOST_COLUMNS):
-        return False
-    for shard in range(inputs.first_shard[option + 1] - inputs.first_shard[option]):
-        estimate = inputs.estimate[inputs.first_shard[option] + shard]
-        if placement == Placement.HOST_COLUMNS:
-            rank = _least_loaded(inputs, work, estimate, first, end, inputs.host_ranks)
-        else:
-            rank = first + shard if _fits(inputs, work, estimate, first + shard) else -1
-        if rank < 0:
-            return False
-        _put(inputs, work, estimate, rank)
-        work.ranks[column, shard] = rank
-    return True
-
-
-@subroutine
-def _place_on_hosts(inputs: Inputs, work: Work, row: Ints, column: int) -> bool:
-    """Place a grid-sharded option on consecutive hosts of the sorted order, or return False.
-
-    An option with more shards than the hosts have ranks continues at the first host.
-    """
-    first, hosts = inputs.first_shard[row[column]], work.host_order.size
-    count = inputs.first_shard[row[column] + 1] - first
-    _sort_hosts(work)
-    _copy(work.state, work.saved, 0, work.state.total.size)
-    for start in range(max(1, hosts - count // inputs.host_ranks + 1)):
-        placed = 0
-        while placed < count:
-            host = work.host_order[(start + placed // inputs.host_ranks) % hosts]
-            rank = host * inputs.host_ranks + placed % inputs.host_ranks
-            if not _fits(inputs, work, inputs.estimate[first + placed], rank):
-                break
-            _put(inputs, work, inputs.estimate[first + placed], rank)
-            work.ranks[column, placed] = rank
-            placed += 1
-        if placed == count:
-            for host in range(hosts):
-                _sum_up_host(inputs, work, host)
-            return True
-        _copy(work.saved, work.state, 0, work.state.total.size)
-    return False
 
 
 @subroutine
@@ -274,11 +357,15 @@ def _sum_up_host(inputs: Inputs, work: Work, host: int) -> None:
 
 
 @subroutine
-def _is_before(state: Ranks, rank: int, other: int, local_ranks: int) -> bool:
-    """Whether torchrec prefers `rank` to a lower one: it is less loaded, or has a lower place."""
-    if state.total[rank] != state.total[other]:
-        return bool(state.total[rank] < state.total[other])
-    return bool(rank % local_ranks < other % local_ranks)
+def _least_loaded_leader(inputs: Inputs, work: Work) -> int:
+    """Return the least loaded of all ranks."""
+    chosen = -1
+    for leader in work.leader:
+        if leader >= 0 and (
+            chosen < 0 or _is_before(work.state, leader, chosen, inputs.local_ranks)
+        ):
+            chosen = leader
+    return chosen
 
 
 @subroutine
@@ -292,6 +379,14 @@ def _least_loaded(
         if better and _fits(inputs, work, estimate, rank):
             chosen = rank
     return chosen
+
+
+@subroutine
+def _is_before(state: Ranks, rank: int, other: int, local_ranks: int) -> bool:
+    """Whether torchrec prefers `rank` to a lower one: it is less loaded, or has a lower place."""
+    if state.total[rank] != state.total[other]:
+        return bool(state.total[rank] < state.total[other])
+    return bool(rank % local_ranks < other % local_ranks)
 
 
 @subroutine
@@ -312,6 +407,7 @@ def _put(inputs: Inputs, work: Work, estimate: int, rank: int) -> None:
     for component in range(5):
         work.state.load[component, rank] += inputs.perf[estimate, component]
     work.state.total[rank] = _total(work.state, rank)
+    _sum_up_host(inputs, work, rank // inputs.host_ranks)
 
 
 @subroutine
@@ -322,9 +418,9 @@ def _total(state: Ranks, rank: int) -> float:
 
 
 @subroutine
-def _copy(source: Ranks, target: Ranks, first: int, end: int) -> None:
-    """Copy the state of the ranks in [first, end)."""
-    for rank in range(first, end):
+def _copy(inputs: Inputs, source: Ranks, target: Ranks, host: int) -> None:
+    """Copy the state of a host's ranks."""
+    for rank in range(host * inputs.host_ranks, (host + 1) * inputs.host_ranks):
         for kind in range(3):
             target.free[kind, rank] = source.free[kind, rank]
         for component in range(5):

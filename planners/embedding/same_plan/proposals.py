@@ -1,25 +1,32 @@
-"""TorchRec's proposers as streams of proposals, in the order in which torchrec tries them."""
+"""TorchRec's proposers as streams of proposals, in torchrec's order, and partitioners' settings."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, islice, pairwise, repeat
 from math import inf, prod
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
+from torchrec.distributed.planner.partitioners import (
+    GreedyPerfPartitioner,
+    MemoryBalancedPartitioner,
+    SortBy,
+)
 from torchrec.distributed.planner.proposers import (
     DynamicProgrammingProposer,
     GreedyProposer,
     GridSearchProposer,
     UniformProposer,
 )
-from torchrec.distributed.planner.types import Proposer
+from torchrec.distributed.planner.types import Partitioner, Proposer
+from typing_extensions import override
 
 from planners.embedding.same_plan.bin_proposer import (
+    HBM,
     BinProposer,
     BinProposer2D,
-    axes_of,
-    first_least,
+    grouped,
+    smallest,
 )
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
@@ -29,9 +36,25 @@ NaN for a proposal that could not be placed."""
 
 _LARGEST_CHUNK = 256
 
-HBM, DDR = 0, 1  # columns of storage
 
-Numbers = npt.NDArray[np.signedinteger[Any]]
+@dataclass(frozen=True, slots=True)
+class PartitionRules:
+    """The settings of GreedyPerfPartitioner or, if `searches` is set, MemoryBalancedPartitioner."""
+
+    by_perf: bool = False  # place groups of tables by descending perf, else by descending storage
+    balance_modules: bool = False  # before that, place modules with fewer tables first
+    searches: int | None = None  # most times that a proposal is placed again, on less HBM
+    tolerance: float = 0.0  # fraction by which less HBM may make the rating worse
+
+
+def rules_of(partitioner: Partitioner) -> PartitionRules | None:
+    """Return a partitioner's settings; None if its type, e.g. a subclass, has no compiled form."""
+    if type(partitioner) is GreedyPerfPartitioner and isinstance(partitioner._sort_by, SortBy):
+        return PartitionRules(partitioner._sort_by is SortBy.PERF, partitioner._balance_modules)
+    if type(partitioner) is MemoryBalancedPartitioner:
+        searches, tolerance = partitioner._max_search_count, partitioner._tolerance
+        return PartitionRules(True, partitioner._balance_modules, searches, tolerance)
+    return None
 
 
 def stream(proposer: Proposer, space: SearchSpace, devices: Devices) -> Stream:
@@ -70,21 +93,7 @@ def _greedy_rows(space: SearchSpace, use_depth: bool) -> Iterator[Ints]:
 
 def _by_score(space: SearchSpace, use_depth: bool) -> tuple[Ints, Ints]:
     """Return options grouped by table, the best first, and each table's start, shape (T + 1,)."""
-    return _grouped(space.table, space.largest_shard if use_depth else _sums(space))
-
-
-def _by_size(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:
-    """Return the same, with the smallest options first, and tables by their smallest options."""
-    by_size = np.argsort(size, kind="stable")
-    smallest = np.unique(space.table[by_size], return_index=True)[1]
-    position = np.empty(space.tables, np.int64)
-    position[np.argsort(smallest)] = np.arange(space.tables)
-    return _grouped(position[space.table], size)
-
-
-def _grouped(table: Ints, score: Ints | Floats) -> tuple[Ints, Ints]:
-    first = np.concatenate([[0], np.cumsum(np.bincount(table))])
-    return np.lexsort((score, table)), first
+    return grouped(space.table, space.largest_shard if use_depth else _sums(space))
 
 
 def _sums(space: SearchSpace) -> Floats:
@@ -165,102 +174,27 @@ def _in_chunks(rows: Iterable[Ints] | Iterable[int]) -> Stream:
         yield np.array(chunk)
 
 
-def bin_proposals(
-    space: SearchSpace, devices: Devices, bins_per_device: int = 100, *, hbm_only: bool = False
-) -> Stream:
-    """Yield BinProposer's proposals or, with `hbm_only`, DynamicProgrammingProposer's.
-
-    The latter's are those after its first `load`. If the devices have no memory, where torchrec
-    divides by zero, yield only the first proposal.
-    """
-    from planners.embedding.same_plan.bins import fill
-
-    if not space.tables:
-        return
-    kind = HBM if hbm_only or space.option_storage[:, HBM].any() else DDR
-    options, first = _by_size(space, space.option_storage[:, kind])
-    yield options[np.newaxis, first[:-1]]
-    capacity = int(devices.storage[:, kind].sum())
-    if not capacity:
-        return
-    bins = bins_per_device * devices.ranks
-    memory = space.option_storage[options, kind] / (float(capacity) / bins)
-    choice = np.empty((space.tables, bins), np.int16)
-    previous = np.empty((space.tables, bins), np.int32)
-    reached, states = np.zeros(bins, np.int32), np.zeros((4, bins))
-    count = fill(memory, space.option_perf[options], first, choice, previous, reached, *states)
-    layers = list(zip(choice, previous, strict=True))
-    yield from _traced(layers, reached[:count][::-1], options, first)  # the fullest bins first
+def _over_bins(proposer: BinProposer, space: SearchSpace, devices: Devices) -> Stream:
+    if space.tables:
+        yield smallest(*proposer.by_table(space))[np.newaxis]
+        yield from proposer.cheapest(space, devices, compiled=True)
 
 
-def bin_proposals_2d(
-    space: SearchSpace, devices: Devices, bins_per_device: int = 100, ddr_bins_per_device: int = 25
-) -> Stream:
-    """Yield the proposals of BinProposer2D; tables are sorted by their smallest options."""
-    from planners.embedding.same_plan.bins import add_table
+class _HbmProposer(BinProposer):
+    """Makes the proposals of DynamicProgrammingProposer after the first `load`."""
 
-    if not space.tables:
-        return
-    options, first = _by_size(space, space.option_storage[:, : DDR + 1].sum(1))
-    yield options[np.newaxis, first[:-1]]
-    # 1. Leave out options with a shard that is larger than all devices.
-    axes = axes_of(
-        devices.storage[:, : DDR + 1], devices.local_ranks, (bins_per_device, ddr_bins_per_device)
-    )
-    fits = np.all(space.largest_storage[:, : DDR + 1] <= axes.largest, axis=1)[options]
-    first = np.concatenate([[0], np.cumsum(fits)])[first]
-    options = options[fits]
-    memory = axes.in_bins(space.option_storage[options, : DDR + 1])
-    perf = space.option_perf[options].astype(np.float32)
-    # 2. Add table after table. `entry` has the new state of each cell while a table is added.
-    cells = axes.bins[0] * axes.bins[1]
-    entry, cell = np.full(cells, -1, np.int32), np.zeros(1, np.int64)
-    exact, spent = np.zeros((1, 2), np.float32), np.zeros(1, np.float32)
-    layers = []
-    for begin, end in pairwise(first.tolist()):
-        most = min(len(spent) * (end - begin), cells)
-        cell, option, previous = (np.empty(most, kind) for kind in (np.int64, np.int32, np.int32))
-        new_exact, new_spent = np.empty((most, 2), np.float32), np.empty(most, np.float32)
-        count = add_table(
-            memory[begin:end], perf[begin:end], exact, spent, *axes.bins,
-            entry, cell, option, previous, new_exact, new_spent,
-        )  # fmt: skip
-        order = np.argsort(cell[:count])
-        cell, exact, spent = cell[order], new_exact[order], new_spent[order]
-        entry[cell] = -1
-        layers.append((option[order], previous[order]))
-    # 3. Propose the (first) cheapest combination of each reached HBM bin, the fullest bin first.
-    hbm_bin = cell // axes.bins[1]
-    yield from _traced(layers, first_least(hbm_bin, spent)[::-1], options, first)
-
-
-def _traced(
-    layers: Sequence[tuple[Numbers, Numbers]], ends: Numbers, options: Ints, first: Ints
-) -> Stream:
-    """Yield the combination that ends in each of `ends`, as option numbers.
-
-    For the states of each table, `layers` has the option within the table, and the state before.
-    """
-    for start in range(0, len(ends), _LARGEST_CHUNK):
-        state = ends[start : start + _LARGEST_CHUNK]
-        rows = np.empty((len(state), len(layers)), np.int64)
-        for table in reversed(range(len(layers))):
-            option, previous = layers[table]
-            rows[:, table], state = options[first[table] + option[state]], previous[state]
-        yield rows
+    @override
+    def kind(self, space: SearchSpace) -> int:
+        return HBM
 
 
 STREAMS: dict[type[Proposer], Callable[[Any, SearchSpace, Devices], Stream]] = {
     GreedyProposer: _greedy,
     UniformProposer: _uniform,
     GridSearchProposer: _grid,
-    DynamicProgrammingProposer: lambda proposer, space, devices: bin_proposals(
-        space, devices, proposer._hbm_bins_per_device, hbm_only=True
+    DynamicProgrammingProposer: lambda proposer, *arrays: _over_bins(
+        _HbmProposer(proposer._hbm_bins_per_device), *arrays
     ),
-    BinProposer: lambda proposer, space, devices: bin_proposals(
-        space, devices, proposer.bins_per_device
-    ),
-    BinProposer2D: lambda proposer, space, devices: bin_proposals_2d(
-        space, devices, proposer.bins_per_device, proposer.ddr_bins_per_device
-    ),
+    BinProposer: _over_bins,
+    BinProposer2D: _over_bins,
 }

@@ -117,10 +117,6 @@ class _Kept:
     def __init__(self, function: FunctionType) -> None:
         self._function = function
 
-    @property
-    def cache_path(self) -> str:
-        return str(kept_folder())
-
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         target_context.refresh()
         # If the file cannot be read, the kernel is compiled again.
@@ -132,22 +128,16 @@ class _Kept:
 
     def save_overload(self, signature: Any, result: Any) -> None:
         try:
-            folder = kept_folder()
+            path = kept_folder() / self._name(signature)
             # Renamed when complete, so that no process reads a half-written file.
-            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-                try:
-                    file.write(serialize.dumps(result._reduce()))
-                    file.close()
-                    Path(file.name).chmod(0o644)  # for other users of an installation
-                    Path(file.name).rename(folder / self._name(signature))
-                except OSError:
-                    Path(file.name).unlink(missing_ok=True)
-                    raise
+            part = path.with_suffix(f".{os.getpid()}")
+            try:
+                part.write_bytes(serialize.dumps(result._reduce()))
+                part.rename(path)
+            finally:
+                part.unlink(missing_ok=True)
         except OSError as error:
             logger.warning("Compiled kernels could not be kept: %s.", error)
-
-    def flush(self) -> None:
-        """Do nothing: the machine code of a key never becomes stale."""
 
     def path(self, signature: Any) -> Path | None:
         """Return the path of the kept machine code, or None."""

@@ -2,17 +2,15 @@
 
 import csv
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from importlib import resources
-from itertools import count
-from typing import Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
 from harness.contract import (
-    Count,
     Parameters,
     Seed,
     Topology,
@@ -33,6 +31,9 @@ from planners.embedding.tables.files import (
     read_tables,
 )
 
+if TYPE_CHECKING:
+    from planners.embedding.capture.file import CapturedProblem
+
 MEMORY = {"roomy": 0.4, "tight": 2.0, "mixed": 2.0}
 """Settings of the parameter `memory`: bytes of all tables as a share of the usable HBM."""
 
@@ -45,42 +46,26 @@ _Tables = Annotated[int, Meta(ge=1, le=MOST_TABLES)]
 _Share = Annotated[float, Meta(gt=0, le=100)]
 
 
-class SizedParameters(Parameters, frozen=True):
-    """Parameters that scale the rows of all tables.
+class TableParameters(Parameters, frozen=True):
+    """Parameters of `synthetic`, published models and files: a sample, and the scale of its rows.
 
-    `memory` makes the tables fill a share of the HBM. `weights=cpu` makes the weights real tensors
-    of `mib` MiB in total, which planners may copy; on the meta device copying costs nothing. The
-    default is small because planners before 2022-10 kept a copy for every proposal.
+    `tables` is the number of tables: without it, all, or 100 synthetic ones. `memory` makes the
+    tables fill a share of the HBM. `weights=cpu` makes the weights real tensors of `mib` MiB in
+    total, which planners may copy; on the meta device copying costs nothing. The default is small
+    because planners before 2022-10 kept a copy for every proposal.
     """
 
     memory: Literal["roomy", "tight", "mixed"] | None = None
     weights: Literal["meta", "cpu"] = "meta"
     mib: Annotated[int, Meta(ge=1, le=65_536)] | None = None
+    tables: _Tables | None = None
+    seed: Seed | None = None
 
     def __post_init__(self) -> None:
         if self.memory and self.weights == "cpu":
             raise ValueError("'memory' and 'weights=cpu' both scale the rows; give one of them")
         if self.mib and self.weights == "meta":
             raise ValueError("'mib' must come with 'weights=cpu'")
-
-
-class SampleParameters(SizedParameters, frozen=True):
-    """Parameters of a sample: number of tables (None: all), seed, and the scale of the rows."""
-
-    tables: Count | None = None
-    seed: Seed | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.seed is not None and self.tables is None:
-            raise ValueError("'seed' must come with 'tables', the number of tables to sample")
-
-
-class SyntheticParameters(SizedParameters, frozen=True):
-    """Parameters of `synthetic`: number of tables, seed, and the scale of the rows."""
-
-    tables: _Tables = 100
-    seed: Seed = 0
 
 
 class MixtureParameters(Parameters, frozen=True):
@@ -114,86 +99,26 @@ _ADS_DIMS = (32, 64, 128, 256)
 _POOLING_FACTORS = (1, 2, 5, 10, 20, 50, 100)
 _ADS_POOLING_WEIGHTS = (27, 15, 15, 16, 12, 9, 6)
 
-_Record = Mapping[str, str]
-
-
-def _ads(records: tuple[_Record, ...]) -> Iterator[Table]:
-    for record in records:
-        index, rows = record["table_index"], int(record["rows_max_index_plus_1"])
-        if rows == 1:  # in this list, a table that no sample looks up
-            continue
-        # Each table has its own generator, so its values do not depend on the sample.
-        rng = random.Random(f"dlrm-856/{index}")
-        dim = rng.choice(_ADS_DIMS)
-        (pooling_factor,) = rng.choices(_POOLING_FACTORS, _ADS_POOLING_WEIGHTS)
-        yield Table(f"table_{index}", rows, dim, (float(pooling_factor),))
-
-
-def _merlin(records: tuple[_Record, ...], model: str) -> Iterator[Table]:
-    index = count()
-    for kind in records:
-        if kind["model"] == model:
-            pooling_factors = tuple(float(part) for part in kind["nnz_per_feature"].split("|"))
-            for _ in range(int(kind["num_tables"])):
-                name = f"table_{next(index)}"
-                yield Table(name, int(kind["rows"]), int(kind["dim"]), pooling_factors)
-
-
-def _criteo(records: tuple[_Record, ...], workload: str) -> Iterator[Table]:
-    for record in records:
-        if record["workload"] == workload:
-            name, rows, dim = f"table_{record['table_index']}", record["rows"], record["dim"]
-            pooling_factors = (float(record["pooling_factor"]),)
-            yield Table(name, int(rows), int(dim), pooling_factors, record["dtype"])
-
-
-@cache
-def _read(file: str) -> tuple[str, tuple[_Record, ...]]:
-    """Return the source and the records of a packaged data file."""
-    text = resources.files("planners.embedding").joinpath("data", file).read_text("utf-8")
-    comment, *lines = text.splitlines()
-    return comment.removeprefix("# source: "), tuple(csv.DictReader(lines))
-
-
-class _Model(NamedTuple):
-    """A published model: the packaged file of its tables, a description, and their builder."""
-
-    file: str
-    about: str
-    build: Callable[[tuple[_Record, ...]], Iterator[Table]]
-
-    def tables(self) -> tuple[Table, ...]:
-        """Build the tables, in the order of the data file."""
-        return tuple(self.build(_read(self.file)[1]))
-
-
+_ADS = "dlrm-856"
 _MODELS = {
-    "dlrm-856": _Model(
+    _ADS: (
         "dlrm_datasets_2021_t856_rows.csv",
         "the tables of Meta's 856-table ads dataset of 2021 that are not empty",
-        _ads,
     ),
     **{
-        f"merlin-{model}": _Model(
+        f"merlin-{model}": (
             "merlin_synthetic_v3.csv",
             f"Merlin's synthetic ads model '{model}', with tables that features share",
-            partial(_merlin, model=model),
         )
         for model in ("tiny", "small", "medium", "large", "jumbo", "colossal")
     },
-    "dlrm-dcnv2": _Model(
-        "criteo_mlperf_tables.csv",
-        "MLPerf's DLRM-DCNv2 on multi-hot Criteo Terabyte",
-        partial(_criteo, workload="mlperf_dlrm_dcnv2"),
-    ),
-    "criteo-kaggle": _Model(
-        "criteo_mlperf_tables.csv",
-        "DLRM on one-hot Criteo Kaggle",
-        partial(_criteo, workload="criteo_kaggle"),
-    ),
+    "dlrm-dcnv2": ("criteo_mlperf_tables.csv", "MLPerf's DLRM-DCNv2 on multi-hot Criteo Terabyte"),
+    "criteo-kaggle": ("criteo_mlperf_tables.csv", "DLRM on one-hot Criteo Kaggle"),
 }
+"""The packaged file of each published model's tables, and a description."""
+
 _ASSIGNED = {
-    "dlrm-856": "dimension, pooling factor",
+    _ADS: "dimension, pooling factor",
     _SYNTHETIC.name: "rows, dimension, pooling factor",
     _MIXTURE.name: "rows, dimension, pooling factor",
 }
@@ -202,14 +127,44 @@ _ASSIGNED = {
 def list_workloads() -> tuple[Workload, ...]:
     """Return the workloads that have names; a user's file is also a workload, named by its path."""
     published = []
-    for name, model in _MODELS.items():
-        tables = model.tables()
+    for name, (file, about) in _MODELS.items():
+        tables = _published(name)
         gib = sum(table.bytes for table in tables) / 2**30
-        text = f"{model.about}: {len(tables)} tables, {gib:,.1f} GiB"
+        text = f"{about}: {len(tables)} tables, {gib:,.1f} GiB"
         if made_up := assigned(name):
             text += f"; assigned, not published: {made_up}"
-        published.append(Workload(name, text, _read(model.file)[0]))
+        published.append(Workload(name, text, _read(file)[0]))
     return (*published, _SYNTHETIC, _MIXTURE)
+
+
+def _published(name: str) -> tuple[Table, ...]:
+    """Return the tables of a published model, in the order of its data file."""
+    _, records = _read(_MODELS[name][0])
+    tables: list[Table] = []
+    for record in records:
+        if name == _ADS:
+            index, rows = record["table_index"], int(record["rows_max_index_plus_1"])
+            if rows > 1:  # in this list, no sample looks up a table with 1
+                # Each table has its own generator, so its values do not depend on the sample.
+                rng = random.Random(f"dlrm-856/{index}")
+                dim = rng.choice(_ADS_DIMS)
+                (pooling_factor,) = rng.choices(_POOLING_FACTORS, _ADS_POOLING_WEIGHTS)
+                tables.append(Table(f"table_{index}", rows, dim, (float(pooling_factor),)))
+        elif record["workload"] == name:
+            rows, dim = int(record["rows"]), int(record["dim"])
+            pooling_factors = tuple(map(float, record["pooling_factors"].split("|")))
+            for _ in range(int(record["tables"])):
+                table = Table(f"table_{len(tables)}", rows, dim, pooling_factors, record["dtype"])
+                tables.append(table)
+    return tuple(tables)
+
+
+@cache
+def _read(file: str) -> tuple[str, tuple[Mapping[str, str], ...]]:
+    """Return the source and the records of a packaged data file."""
+    text = resources.files("planners.embedding").joinpath("data", file).read_text("utf-8")
+    comment, *lines = text.splitlines()
+    return comment.removeprefix("# source: "), tuple(csv.DictReader(lines))
 
 
 def assigned(name: str) -> str:
@@ -224,40 +179,41 @@ def load_tables(spec: WorkloadSpec) -> tuple[Table, ...]:
     UsageError for an unknown workload, a wrong parameter, or a bad file.
     """
     asked = _parameters(spec)
-    if not isinstance(asked, SampleParameters):
-        rng = random.Random(asked.seed)
-        if isinstance(asked, SyntheticParameters):
-            return _generated(rng, asked.tables, lambda: rng.uniform(3, 8), _SYNTHETIC_DIMS)
+    rng = random.Random(asked.seed or 0)
+    if isinstance(asked, MixtureParameters):
         drawn = rng.randint(8, 30)
 
         def exponent() -> float:
             return rng.uniform(0, 8.2 if rng.random() < 0.1 else 7.3)
 
         return _generated(rng, asked.tables or drawn, exponent, _MIXTURE_DIMS)
-    tables = read_tables(spec.name) if is_table_file(spec.name) else _MODELS[spec.name].tables()
+    if spec.name == _SYNTHETIC.name:
+        return _generated(rng, asked.tables or 100, lambda: rng.uniform(3, 8), _SYNTHETIC_DIMS)
+    tables = read_tables(spec.name) if is_table_file(spec.name) else _published(spec.name)
     if asked.tables is None:
-        return tables
+        if asked.seed is None:
+            return tables
+        raise UsageError(
+            f"Workload '{spec}': 'seed' must come with 'tables', the number of tables to sample."
+        )
     if asked.tables > len(tables):
         raise UsageError(
             f"Parameter 'tables' of workload '{spec}' must be a whole number from 1 to "
             f"{len(tables)}, the tables that it has, not '{asked.tables}'."
         )
-    chosen = random.Random(asked.seed or 0).sample(range(len(tables)), asked.tables)
+    chosen = rng.sample(range(len(tables)), asked.tables)
     return tuple(tables[index] for index in sorted(chosen))
 
 
-def _parameters(
-    spec: WorkloadSpec,
-) -> SampleParameters | SyntheticParameters | MixtureParameters:
+def _parameters(spec: WorkloadSpec) -> TableParameters | MixtureParameters:
     """Return a workload's parameters; raises UsageError for an unknown workload or parameter."""
     if spec.name == _MIXTURE.name:
         return read_parameters(spec, MixtureParameters)
-    if spec.name == _SYNTHETIC.name:
-        return read_parameters(spec, SyntheticParameters)
-    if not is_table_file(spec.name) and spec.name not in _MODELS:
+    named = (*_MODELS, _SYNTHETIC.name)
+    if not is_table_file(spec.name) and spec.name not in named:
         files = (f"FILE{suffix}" for suffix in (*SUFFIXES, ".json", ".json.gz"))
-        raise unknown("workload", spec.name, (*_MODELS, _SYNTHETIC.name, _MIXTURE.name, *files))
-    return read_parameters(spec, SampleParameters)
+        raise unknown("workload", spec.name, (*named, _MIXTURE.name, *files))
+    return read_parameters(spec, TableParameters)
 
 
 def _generated(
@@ -278,10 +234,10 @@ def _generated(
     )
 
 
-def sizes_of(spec: WorkloadSpec) -> SizedParameters:
+def sizes_of(spec: WorkloadSpec) -> TableParameters:
     """Return the parameters that scale a workload's rows; raises as `load_tables` does."""
     asked = _parameters(spec)
-    return asked if isinstance(asked, SizedParameters) else SizedParameters()
+    return asked if isinstance(asked, TableParameters) else TableParameters()
 
 
 def sized_tables(spec: WorkloadSpec, usable_hbm: int) -> tuple[Table, ...]:
@@ -329,10 +285,7 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
     Raises UsageError for an unusable workload or file, before any process is started.
     """
     if is_captured_file(spec.name):
-        from planners.embedding.capture.file import read_problem
-
-        _check_no_parameters(spec)
-        read_problem(spec.name)
+        _captured(spec)
         return spec.of_file(read_file(spec.name))
     load_tables(spec)
     return spec.of_file(read_bytes(spec.name)) if is_table_file(spec.name) else spec
@@ -340,14 +293,12 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
 
 def brings(spec: WorkloadSpec) -> Topology | None:
     """Return the machines of a captured file, else None; raises UsageError for a bad file."""
-    if not is_captured_file(spec.name):
-        return None
+    return _captured(spec).topology.machines() if is_captured_file(spec.name) else None
+
+
+def _captured(spec: WorkloadSpec) -> "CapturedProblem":
     from planners.embedding.capture.file import read_problem
 
-    _check_no_parameters(spec)
-    return read_problem(spec.name).topology.machines()
-
-
-def _check_no_parameters(spec: WorkloadSpec) -> None:
     if spec.parameters:
         raise UsageError(f"A captured workload takes no parameters; write '{spec.name}' alone.")
+    return read_problem(spec.name)

@@ -9,7 +9,7 @@ from torchrec.distributed.planner.proposers import (
     UniformProposer,
 )
 
-from planners.embedding.same_plan.partition import rules_of
+from planners.embedding.same_plan.proposals import rules_of
 from planners.embedding.same_plan.search import SamePlan
 from planners.embedding.search.outcome import Found
 

@@ -62,21 +62,6 @@ def test_the_relaxed_plan_has_an_option_of_each_table(drawn):
         assert (chosen == -1).all()
 
 
-@pytest.mark.parametrize(
-    ("options", "best"),
-    [
-        ([option(table, "device", (1, 0, 1.0)) for table in range(4)], 2.0),
-        ([option(0, "device", (1, 0, 7.0)), option(1, "device", (1, 0, 1.0))], 7.0),
-        # Whole, the table costs one rank 10 ms, and in halves two of them 6 ms, which is better.
-        ([option(0, "device", *[(1, 0, ms)] * count) for ms, count in ((10.0, 1), (6.0, 2))], 6.0),
-    ],
-)
-def test_the_linear_bound_is_reached_where_there_is_room(options, best):
-    drawn = search_space(options), devices((9, 0), (9, 0))
-    assert least_rating(*drawn) == best
-    assert bounds(*drawn)[0] == pytest.approx(best, rel=RELATIVE)
-
-
 def test_large_problems_have_the_linear_bound(monkeypatch):
     """It is 2.75 ms, with half of each option; the best plan takes 5 ms."""
     cheap, small = [(2, 0, 0.25)] * 4, [(1, 0, 2.5)] * 4

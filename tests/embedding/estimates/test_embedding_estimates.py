@@ -34,8 +34,12 @@ from planners.embedding.estimates.coefficient_fit import (
 from planners.embedding.estimates.estimator import calibrated_estimators
 from planners.embedding.estimates.kernels import Device, RankKernels
 from planners.embedding.estimates.shard_work import LookupDistribution, ShardWork, shards_by_rank
-from planners.embedding.estimates.workbench import EmbeddingWorkbench, different_plans, with_kernels
-from planners.embedding.memory.candidates import memory_candidates
+from planners.embedding.estimates.workbench import (
+    EmbeddingWorkbench,
+    different_plans,
+    memory_candidates,
+    with_kernels,
+)
 from planners.embedding.problem import EmbeddingProblem
 
 UNIFORM = LookupDistribution()
@@ -224,14 +228,11 @@ def test_bytes_that_are_worked_out_here_give_torchrecs_own_estimate(
     problem: EmbeddingProblem, plans
 ):
     pairs = [pair for _, plan in plans for pair in shards_in(plan.options, problem.topology)]
-    even = [
-        (torchrec_bytes(work) / problem.topology.hbm_mem_bw, shard.perf.fwd_compute)
-        for work, shard in pairs
-        if work.kernel == "fused" and math.isclose(work.share * work.row_parts, 1)
-    ]
-    assert len(even) > 20
-    for ours, theirs in even:
-        assert ours == pytest.approx(theirs, rel=1e-6)
+    whole = [pair for pair in pairs if pair[0].kernel == "fused" and pair[0].share == 1]
+    assert len(whole) > 20
+    for work, shard in whole:
+        milliseconds = torchrec_bytes(work) / problem.topology.hbm_mem_bw
+        assert milliseconds == pytest.approx(shard.perf.fwd_compute, rel=1e-6)
 
 
 def kernels_on(device: Device, *shards: ShardWork) -> RankKernels:
@@ -249,7 +250,7 @@ def test_each_pass_of_a_rank_can_be_repeated_and_learns(is_weighted: bool):
     kernels = kernels_on(
         Device("cpu"),
         ShardWork("fused", "table_wise", 100, 8, (3.0,), 32, is_weighted=is_weighted),
-        ShardWork("fused", "row_wise", 50, 16, (0.5, 1.0), 32, share=0.25, row_parts=4),
+        ShardWork("fused", "row_wise", 50, 16, (0.5, 1.0), 32, share=0.25),
     )
     before = [table.clone() for table in tables_of(kernels)]
     for call in kernels.passes().values():

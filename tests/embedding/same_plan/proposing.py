@@ -43,24 +43,22 @@ def option(table, *shards):
     )
 
 
-def topology(device, ranks, hbm, ddr=None, host_ranks=None):
-    """Return devices with `hbm` bytes of HBM and `ddr` bytes of DDR, which default to `hbm`."""
+def topology(device, ranks, hbm, ddr):
+    """Return one host with `hbm` bytes of HBM and `ddr` bytes of DDR for each rank."""
     return TopologyFactory.create_topology(
-        TrainerConfig(world_size=ranks, local_world_size=host_ranks or ranks),
-        HardwareConfig(hbm_cap_bytes=hbm, ddr_cap_bytes=hbm if ddr is None else ddr),
+        TrainerConfig(world_size=ranks, local_world_size=ranks),
+        HardwareConfig(hbm_cap_bytes=hbm, ddr_cap_bytes=ddr),
         KernelConfig(compute_device=device),
     )
 
 
 @st.composite
-def search_spaces(draw, hbm=BYTES, unit=None):
-    """Draw the options of a few tables, in any order, and a unit of memory."""
-    unit = unit or draw(st.sampled_from([1, 10**9 + 7]))
-    on_gpu, on_host = (kind.map(lambda size: size * unit) for kind in (hbm, BYTES))
-    shard = st.tuples(on_gpu, on_host, MILLISECONDS)
+def search_spaces(draw):
+    """Draw the options of a few tables, in any order."""
+    shard = st.tuples(BYTES, BYTES, MILLISECONDS)
     tables = draw(st.integers(1, 5))
     numbers = [*range(tables), *draw(st.lists(st.integers(0, tables - 1), max_size=12))]
-    return unit, [
+    return [
         option(table, *draw(st.lists(shard, min_size=1, max_size=3)))
         for table in draw(st.permutations(numbers))
     ]

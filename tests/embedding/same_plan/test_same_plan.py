@@ -31,7 +31,7 @@ from torchrec.distributed.planner.types import (
 
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.same_plan.bin_proposer import BinProposer
-from planners.embedding.same_plan.partition import PartitionRules
+from planners.embedding.same_plan.proposals import PartitionRules
 from planners.embedding.same_plan.search import SamePlan
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import devices_of, search_space
@@ -39,13 +39,8 @@ from planners.embedding.search.space import devices_of, search_space
 randoms = st.randoms(use_true_random=False)
 
 PROPOSERS = {
-    "none": lambda: None,
-    "greedy": GreedyProposer,
-    "greedy by sum": lambda: GreedyProposer(use_depth=False),
+    "default": lambda: None,
     "greedy with a threshold": lambda: GreedyProposer(threshold=2),
-    "uniform": UniformProposer,
-    "grid": GridSearchProposer,
-    "dynamic": DynamicProgrammingProposer,
     "bins": BinProposer,
     "two": lambda: [DynamicProgrammingProposer(10), GreedyProposer(threshold=1)],
     "all": lambda: [
@@ -147,12 +142,6 @@ def test_time_that_is_up_ends_the_search_between_chunks():
     assert outcome.proposals == same_plan.proposals == 16 + 32
 
 
-def test_without_time_the_first_proposals_are_tried():
-    deadline = Deadline(5, iter([0, 9]).__next__)
-    same_plan, _ = search(small_case(), [GreedyProposer(), UniformProposer()], deadline=deadline)
-    assert same_plan.proposals == 3
-
-
 def with_two_tables_to_hold_together(case: Case) -> None:
     for option in case.options:
         option.dependency = "tower"
@@ -176,10 +165,6 @@ def with_a_grid_and_no_whole_host(case: Case) -> None:
             "negative or not finite",
         ),
         (with_two_tables_to_hold_together, "tables that depend on each other"),
-        (
-            lambda case: setattr(case.options[0], "partition_by", "somewhere"),
-            "does not know how to place an option",
-        ),
         (with_a_grid_and_no_whole_host, "no whole host for a grid"),
         (
             lambda case: setattr(case.topology.devices[1].perf, "bwd_comms", 1.5),

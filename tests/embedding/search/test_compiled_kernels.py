@@ -37,12 +37,6 @@ def keep_in(monkeypatch, *folders: Path) -> compiling._Kept:
     return compiling._Kept(compiling.load)
 
 
-def test_machine_code_that_names_a_lost_module_is_compiled_again(tmp_path, monkeypatch):
-    kept = keep_in(monkeypatch, tmp_path)
-    (tmp_path / kept._name("signature")).write_bytes(b"cno_such_module\nname\n.")
-    assert kept.load_overload("signature", compiling.cpu_target.target_context) is None
-
-
 def test_an_installation_that_cannot_be_written_is_read_and_not_written(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     installation, users = tmp_path / "installation", tmp_path / "users"

@@ -1,6 +1,6 @@
-"""Computes the bytes of a rank from its shards, and the peak of its memory in a step.
+"""Computes the bytes of a rank from its shards, with the peak of a step, and as TorchRec does.
 
-The peak comes from replaying the allocations of a step in their order, which is that of torchrec
+Our peak comes from replaying the allocations of a step in their order, which is that of torchrec
 1.9.2, as recorded. Each sharding type has its own collectives, and so its own sequence. Nothing is
 fitted.
 """
@@ -16,8 +16,17 @@ import torch
 import torchrec.optim
 from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
-from torchrec.distributed.planner.types import SharderDataMap, ShardingOption, Topology
-from torchrec.distributed.types import ShardingType
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    Shard,
+    SharderDataMap,
+    ShardingOption,
+    Topology,
+)
+from torchrec.distributed.planner.utils import build_sharder_data_map, sharder_name
+from torchrec.distributed.types import ModuleSharder, PipelineType, ShardingType
+
+from planners.embedding.search.options import with_shards
 
 WEIGHTS, OPTIMIZER = "weights", "optimizer"
 INPUTS, OUTPUTS, GRADIENTS = "inputs", "outputs", "gradients"
@@ -30,16 +39,12 @@ Terms = dict[str, dict[str, int]]
 
 
 class Optimizer(NamedTuple):
-    """An optimizer: its class in torch, its name in fbgemm, and the numbers of its state."""
+    """An optimizer: its class in torch, its name in fbgemm, and the 32-bit numbers of its state."""
 
     kind: type[torch.optim.Optimizer]
     fused: EmbOptimType
     per_row: int
     per_weight: int
-
-    def state_bytes(self, rows: int, columns: int) -> int:
-        """Return the bytes of the state of a shard, in 32-bit numbers."""
-        return 4 * rows * (self.per_row + self.per_weight * columns)
 
 
 OPTIMIZERS = {
@@ -54,12 +59,7 @@ OPTIMIZERS = {
 _FUSED = "fused"  # the only kernel with known allocations
 _ROW_WISE = ShardingType.ROW_WISE.value
 _ROWS_OF_A_HOST = ShardingType.TABLE_ROW_WISE.value, ShardingType.GRID_SHARD.value
-_COLUMNS = (
-    ShardingType.COLUMN_WISE.value,
-    ShardingType.TABLE_COLUMN_WISE.value,
-    ShardingType.GRID_SHARD.value,
-)
-_INDEX = 8  # bytes of an index, a length or an offset
+_INDEX, _STATE = 8, 4  # bytes of an index, a length or an offset; of a number of a state
 
 
 def group_of(sharding_type: str) -> str:
@@ -133,12 +133,12 @@ class _Group:
 
     def add_shard(self, option: ShardingOption, size: Sequence[int], optimizer: str) -> None:
         """Add a shard of the rank, of `size` rows and columns."""
-        rows, columns = size
+        (rows, columns), made = size, OPTIMIZERS[optimizer]
         item, features = option.tensor.element_size(), len(option.input_lengths)
         samples = option.batch_size * self.topology.world_size
         share = rows / int(option.tensor.shape[0])
         self.weights += rows * columns * item
-        self.optimizer += OPTIMIZERS[optimizer].state_bytes(rows, columns)
+        self.optimizer += _STATE * rows * (made.per_row + made.per_weight * columns)
         self.values += _INDEX * sum(option.input_lengths) * samples * share
         self.lengths += _INDEX * features * samples
         self.looked_up += item * columns * features * samples
@@ -177,11 +177,10 @@ def _groups(
     for table, option in enumerate(plan):
         kind = option.sharding_type
         group = groups.setdefault(kind, _Group(kind, topology))
-        columns = {shard.offset[1] for shard in option.shards if kind in _COLUMNS}
-        group.add_table(option, len(columns) or 1)
+        group.add_table(option, len({shard.offset[1] for shard in option.shards}))
         for shard in option.shards:
             sender = shard.rank // group.ranks_of_sender if group.exchanges else 0
-            places[kind].add((sender, table, shard.offset[1] if kind in _COLUMNS else 0))
+            places[kind].add((sender, table, shard.offset[1]))
             if shard.rank == rank:
                 group.add_shard(option, shard.size, optimizer)
     order: list[int] = []
@@ -266,6 +265,55 @@ def _step_peak(groups: Sequence[_Group], is_reordered: bool) -> float:
     return max(accumulate(changes))
 
 
+def torchrec_terms(
+    plan: Sequence[ShardingOption],
+    topology: Topology,
+    optimizer: str,
+    constraints: dict[str, ParameterConstraints],
+    sharders: Sequence[ModuleSharder[torch.nn.Module]],
+) -> list[Terms]:
+    """Return TorchRec's estimate for each rank of a plan, in bytes of HBM and host memory.
+
+    Its estimator returns sums only. So each term is a difference of two settings.
+    """
+    copies = []  # estimates overwrite shards, and an optimizer is attached to the tensor
+    for option in plan:
+        copied = with_shards(option, [Shard(shard.size, shard.offset) for shard in option.shards])
+        vars(copied)["_tensor"] = torch.empty_like(option.tensor, device="meta")
+        copies.append(copied)
+    by_name = {sharder_name(sharder.module_type): sharder for sharder in sharders}
+
+    def estimated(**settings: Any) -> list[int]:
+        estimator = EmbeddingStorageEstimator(topology, constraints, **settings)
+        estimator.estimate(copies, build_sharder_data_map(by_name))
+        return [s.storage.hbm + s.storage.ddr for copied in copies for s in copied.shards]
+
+    weights = estimated(is_inference=True)
+    untrained = estimated()
+    # The estimate of a pipelined job counts inputs twice, and outputs not at all.
+    pipelined = estimated(pipeline_type=PipelineType.TRAIN_SPARSE_DIST)
+    for copied in copies:
+        copied.tensor._optimizer_classes = [OPTIMIZERS[optimizer].kind]
+    trained = estimated()
+    ranks: list[Terms] = [{OF_RANK: {PEAK: 0}} for _ in topology.devices]
+    shards = [(group_of(option.sharding_type), s.rank) for option in plan for s in option.shards]
+    for (group, rank), weight, total, twice, whole in zip(
+        shards, weights, untrained, pipelined, trained, strict=True
+    ):
+        inputs = (twice - weight) // 2
+        terms = {
+            WEIGHTS: weight,
+            OPTIMIZER: whole - total,
+            INPUTS: inputs,
+            OUTPUTS: total - weight - inputs,
+        }
+        summed = ranks[rank].setdefault(group, dict.fromkeys(terms, 0))
+        for term, size in terms.items():
+            summed[term] += size
+        ranks[rank][OF_RANK][PEAK] += whole
+    return ranks
+
+
 class StepStorageEstimator(EmbeddingStorageEstimator):
     """TorchRec's storage estimate, or the peak of a step where that is more.
 
@@ -293,7 +341,7 @@ class StepStorageEstimator(EmbeddingStorageEstimator):
 
     def _peak(self, option: ShardingOption, size: list[int], optimizer: str) -> float:
         group = _Group(option.sharding_type, self._topology)
-        parts = math.ceil(option.tensor.shape[1] / size[1]) if group.kind in _COLUMNS else 1
+        parts = math.ceil(option.tensor.shape[1] / size[1])
         group.add_table(option, parts)
         group.add_shard(option, size, optimizer)
         if group.exchanges:
