@@ -4,7 +4,7 @@ import copy
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cache, partial
 from types import FunctionType
 from typing import Any, cast
@@ -23,12 +23,7 @@ from torchrec.distributed.types import ModuleSharder, ShardingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from planners.embedding.search.estimation import Estimation, hashable
-from planners.embedding.search.options import (
-    ShardLayout,
-    SharedOption,
-    UnmadeShards,
-    leave_unmade,
-)
+from planners.embedding.search.options import ShardLayout, SharedOption
 from planners.instruments import replaced
 
 # The names of torchrec's functions that cut a table into shards and that choose `partition_by`.
@@ -87,43 +82,31 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
         """Set the estimates of all shards; estimate only one shard per size if that suffices."""
-        layouts = [layout for layout in map(_layout_of, sharding_options) if layout is not None]
-        failure: Exception | None = None
-        with replaced(_remembered_annotations(self._estimators)):
-            if len(layouts) < len(sharding_options):
+        first = [option.shards[0].size for option in sharding_options if option.shards]
+        layouts = [layout for layout in first if isinstance(layout, ShardLayout)]
+        estimators = self._estimators
+        failure: str | None = None
+        with replaced(_remembered_annotations(estimators)):
+            if len(layouts) < len(sharding_options):  # somebody else's options
                 super().populate_estimates(sharding_options)
                 return
-            if all(map(_looks_at_one_shard, self._estimators)):
+            of_one_shard = all(map(_looks_at_one_shard, estimators))
+            if of_one_shard:
+                in_lanes = all(map(_is_torchrecs, estimators))
+                constraints = [each._constraints for each in estimators] if in_lanes else None
                 try:
-                    self._estimate_sizes(sharding_options, layouts)
-                    return
+                    Estimation(sharding_options, layouts, super().populate_estimates, constraints)
                 except Exception as error:  # torchrec's is raised again below, with all shards
-                    failure = error
-            for option, layout in zip(sharding_options, layouts, strict=True):
-                option.shards = layout.shards()
-            super().populate_estimates(sharding_options)
+                    failure = f"{type(error).__name__}: {error}"
+            if failure or not of_one_shard:
+                for option, layout in zip(sharding_options, layouts, strict=True):
+                    option.shards = layout.shards()
+                super().populate_estimates(sharding_options)
         for option in sharding_options:
             option.__class__ = _KeptOption
-        if failure is not None:  # torchrec's own estimators, which take longer, did not fail
-            name = type(failure).__name__
-            warnings.warn(
-                f"TorchRec estimates all shards, since ours failed with {name}: {failure}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-
-    def _estimate_sizes(
-        self, options: list[ShardingOption], layouts: Sequence[ShardLayout]
-    ) -> None:
-        """Estimate each shard size once; create no shards yet."""
-        in_lanes = all(map(_is_torchrecs, self._estimators))
-        constraints = [estimator._constraints for estimator in self._estimators]
-        ask = super().populate_estimates
-        estimation = Estimation(options, layouts, ask, constraints if in_lanes else None)
-        for option, layout, first in zip(options, layouts, estimation.first.tolist(), strict=False):
-            shards = UnmadeShards(layout, estimation.estimates, first)
-            option.__class__ = _KeptOption
-            leave_unmade(option, shards)
+        if failure:  # torchrec's own estimators, which take longer, did not fail
+            text = f"TorchRec estimates all shards, since ours failed with {failure}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
     def _get_stash_weights(self, parameter: str, module: nn.Module) -> bool:
         special = self._is_special(parameter, module)
@@ -196,12 +179,6 @@ def _even_rows(rows: int, columns: int, how: dict[str, Any]) -> dict[tuple[int, 
         runs[rows - full * block, columns] += 1
         runs[0, columns] += ranks - full - 1
     return dict(+runs)
-
-
-def _layout_of(option: ShardingOption) -> ShardLayout | None:
-    """Return the ShardLayout that an option has instead of shards, or None if it has shards."""
-    size = option.shards[0].size if option.shards else None
-    return size if isinstance(size, ShardLayout) else None
 
 
 def _unchecked(estimator: ShardEstimator) -> ShardEstimator:

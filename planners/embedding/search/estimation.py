@@ -11,7 +11,14 @@ import numpy.typing as npt
 from torchrec.distributed.planner.types import ParameterConstraints, Shard, ShardingOption
 from typing_extensions import override
 
-from planners.embedding.search.options import Estimates, Ints, ShardLayout, with_shards
+from planners.embedding.search.options import (
+    Estimates,
+    Ints,
+    ShardLayout,
+    UnmadeShards,
+    leave_unmade,
+    with_shards,
+)
 
 Ask = Callable[[list[ShardingOption]], None]
 """Has torchrec's estimators fill in the estimates of the shards of some options."""
@@ -108,11 +115,10 @@ class Lanes(np.ndarray[Any, np.dtype[Any]]):
 
 
 class Estimation:
-    """Estimates each shard size of some options with torchrec's estimators.
+    """Estimates each shard size of some options, and leaves their shards unmade.
 
     A shard's estimates depend only on its option and its size, and a row-wise table has one or two
-    shard sizes for any number of ranks. Option i has the estimates first[i] to first[i + 1], one
-    for each size.
+    shard sizes for any number of ranks.
 
     If `constraints`, one per estimator, are given, options that differ only in their tables are
     estimated together in lanes, as far as torchrec's formulas allow. Two shards of each such
@@ -128,10 +134,10 @@ class Estimation:
     ) -> None:
         self._options, self._layouts, self._ask = options, layouts, ask
         counts = [len(layout.sizes) for layout in layouts]
-        self.first = np.cumsum([0, *counts])
+        self._first = np.cumsum([0, *counts]).tolist()
         self._option = np.repeat(np.arange(len(options)), counts)
         self._sizes = [size for layout in layouts for size in layout.sizes]
-        self.estimates = Estimates(len(self._sizes))
+        self._estimates = Estimates(len(self._sizes))
         everything: Sequence[int] = range(len(self._sizes))
         checks: list[int] = []
         left = everything
@@ -141,6 +147,8 @@ class Estimation:
             left = everything
         for shard, option in zip(left, self._alone(left), strict=True):
             self._put(np.array([shard]), option)
+        for option, layout, first in zip(options, layouts, self._first, strict=False):
+            leave_unmade(option, UnmadeShards(layout, self._estimates, first))
 
     def _in_lanes(self, constraints: Constraints) -> tuple[list[int], Sequence[int]]:
         """Estimate in lanes; return shard numbers to check, and those not estimated yet."""
@@ -148,7 +156,7 @@ class Estimation:
         key_of_table = cache(partial(_key_of_table, constraints))
         groups: dict[Hashable, list[int]] = {}
         left: list[int] = []
-        for option, first, end in zip(self._options, self.first, self.first[1:], strict=False):
+        for option, first, end in zip(self._options, self._first, self._first[1:], strict=False):
             group = left
             if len(option.input_lengths) <= _ADDED_ALIKE:
                 key = _key(option), key_of_table(option.tensor, option.name)
@@ -199,7 +207,7 @@ class Estimation:
 
     def _put(self, shards: Ints, option: ShardingOption) -> None:
         """Store the estimates of these shards, or lanes of them, from an option with one shard."""
-        self.estimates.put(shards, option.shards[0])
+        self._estimates.put(shards, option.shards[0])
         for number in set(self._option[shards].tolist()):
             self._options[number].is_weighted = option.is_weighted
 
@@ -208,7 +216,7 @@ class Estimation:
         theirs = option.shards[0].storage, option.shards[0].perf
         if option.is_weighted != self._options[self._option[shard]].is_weighted:
             return True
-        return _exactly(self.estimates.get(shard)) != _exactly(theirs)
+        return _exactly(self._estimates.get(shard)) != _exactly(theirs)
 
 
 def _key(option: ShardingOption) -> Hashable:

@@ -25,7 +25,7 @@ class Deadline:
     @property
     def left(self) -> float:
         """The remaining seconds: negative after the deadline, infinite if there is none."""
-        return math.inf if self.seconds is None else self._end - self._clock()
+        return self._end - self._clock()
 
     @property
     def passed(self) -> bool:

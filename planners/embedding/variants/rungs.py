@@ -55,12 +55,7 @@ class OptionsEnumerator(EmbeddingEnumerator):
 class WhollyCopiedOption(ShardingOption):
     """An option with a deepcopy that copies every field, including the tensor and the module."""
 
-    def __deepcopy__(self, memo: dict[int, Any] | None) -> "WhollyCopiedOption":
-        memo = {} if memo is None else memo
-        copied = object.__new__(type(self))
-        memo[id(self)] = copied
-        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return copied
+    __deepcopy__ = None  # Python's default
 
 
 class CopyingGreedyProposer(GreedyProposer):
