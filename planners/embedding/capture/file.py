@@ -41,19 +41,9 @@ class CapturedProblem(Struct):
     found: FoundPlan | None
 
     def __post_init__(self) -> None:
-        ranks, all_memory = self.topology.world_size, self.topology.devices
-        for devices in (all_memory, self.reservation.left or all_memory):
-            if sum(count for count, *_ in devices) != ranks:
-                raise ValueError(f"devices must be there for each of {ranks} ranks")
         sizes = [len(module.tables) for module in self.modules]
         if sum(sizes) > MOST_TABLES:
             raise ValueError(f"there must be at most {MOST_TABLES:,} tables")
-        if len({module.path for module in self.modules}) < len(self.modules):
-            raise ValueError("modules must each have a path of their own")
-        if {sharder.module for sharder in self.sharders} != {
-            module.kind for module in self.modules
-        }:
-            raise ValueError("there must be a sharder for each kind of module")
         for option in self.options or ():
             if option.module >= len(sizes) or option.table >= sizes[option.module]:
                 raise ValueError("options must be of modules and tables that are there")

@@ -92,9 +92,9 @@ def sharded_modules(
 
 
 class CapturedTable(Struct, frozen=True):
-    """A captured table; its name has no '.', which torch reserves for paths."""
+    """A captured table."""
 
-    name: Annotated[str, Meta(pattern=r"^[^.]+\Z")]
+    name: str
     rows: Annotated[int, Meta(ge=1, le=MOST_ROWS)]
     dim: Annotated[int, Meta(ge=1, le=MOST_DIM)]
     dtype: Annotated[str, one_of(DATA_TYPES)]
@@ -146,12 +146,6 @@ class CapturedModule(Struct, frozen=True):
     is_weighted: bool
     tables: Annotated[list[CapturedTable], Meta(min_length=1, max_length=MOST_TABLES)]
 
-    def __post_init__(self) -> None:
-        if len({table.name for table in self.tables}) < len(self.tables):
-            raise ValueError("tables must each have a name of their own")
-        if any((table.pooling == "NONE") == self.is_pooled for table in self.tables):
-            raise ValueError("pooling must be SUM or MEAN in bags, and NONE in other collections")
-
     @property
     def is_pooled(self) -> bool:
         """Whether it is an EmbeddingBagCollection."""
@@ -190,7 +184,7 @@ class CapturedModule(Struct, frozen=True):
 def model_of(modules: Sequence[CapturedModule]) -> nn.Module:
     """Return a model that contains exactly these modules, at their paths.
 
-    Raises ValueError if two modules have the same path, or if torch rejects a name.
+    Raises ValueError for a module inside another, and torch's errors for names that it rejects.
     """
     if modules[0].path == "" and len(modules) == 1:
         return modules[0].make()
@@ -198,17 +192,13 @@ def model_of(modules: Sequence[CapturedModule]) -> nn.Module:
     for captured in reversed(modules):  # torchrec's enumerator visits the last child first
         *outer, last = captured.path.split(".")
         here = root
-        try:
-            for name in outer:
-                if name not in here._modules:
-                    here.add_module(name, nn.Module())
-                here = here.get_submodule(name)
-            if type(here) is not nn.Module or last in here._modules:
-                raise ValueError("there are two")
-            here.add_module(last, captured.make())
-        except (KeyError, ValueError, AttributeError, AssertionError) as error:
-            reason = str(error).strip("\"'") or type(error).__name__
-            raise ValueError(f"module '{captured.path}' cannot be made: {reason}") from None
+        for name in outer:
+            if name not in here._modules:
+                here.add_module(name, nn.Module())
+            here = here.get_submodule(name)
+        if type(here) is not nn.Module or last in here._modules:
+            raise ValueError(f"module '{captured.path}' is in another one or has one in it")
+        here.add_module(last, captured.make())
     return root
 
 
