@@ -70,6 +70,7 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         made = copy.copy(self)
         made.__class__ = EmbeddingEnumerator
         made._last_stored_module = None
+        vars(made).pop("enumerate", None)  # a method that is replaced while a planner plans
         return made
 
     @property
