@@ -11,6 +11,6 @@ def __getattr__(name: str) -> Any:
     if name != "FAMILY":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from planners.embedding.family import FAMILY
-    from planners.embedding.variants import ladder, planners  # noqa: F401  # registers them in order
+    from planners.embedding.variants import declared  # noqa: F401  # registers them
 
     return FAMILY

@@ -19,8 +19,7 @@ from planners.embedding.capture.mirrors import device_runs, storage_of_ranks
 from planners.embedding.capture.modules import model_of
 from planners.embedding.capture.options import CapturedOptions
 from planners.embedding.coefficients import read_coefficients
-from planners.embedding.problem import EmbeddingProblem, torchrec_topology
-from planners.embedding.remedies.changes import changed
+from planners.embedding.problem import EmbeddingProblem, changed, torchrec_topology
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.tables.files import Table, lookup_of
 

@@ -1,7 +1,9 @@
 """A planning problem: tables and a topology, as the torchrec objects that a planner takes."""
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import nn
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -199,3 +201,36 @@ def torchrec_topology(topology: Topology) -> torchrec_types.Topology:
             compute_device="cuda", use_hardware_based_bandwidth=True, **multipliers
         ),
     )
+
+
+def changed(problem: EmbeddingProblem, **fields: Any) -> EmbeddingProblem:
+    """Return the problem with other fields, and the memory that its reservation then leaves."""
+    other = replace(problem, known={}, moving=None, live=None, **fields)
+    left = [device.storage for device in memory_left(other).devices]
+    return replace(
+        other,
+        usable_hbm=tuple(storage.hbm for storage in left),
+        usable_ddr=tuple(storage.ddr for storage in left),
+    )
+
+
+def memory_left(
+    problem: EmbeddingProblem, topology: torchrec_types.Topology | None = None
+) -> torchrec_types.Topology:
+    """Return the topology, by default the problem's, with the memory that a reservation leaves.
+
+    If the reservation needs more than there is, less than no HBM is left: -1 byte.
+    """
+    try:
+        return problem.reserved(topology)
+    except torchrec_types.PlannerError:
+        return with_memory(topology or problem.topology, hbm=-1)
+
+
+def with_memory(topology: torchrec_types.Topology, **amounts: int) -> torchrec_types.Topology:
+    """Return a copy of a topology whose devices all have `hbm` or `ddr` bytes of memory."""
+    other = copy.copy(topology)
+    other._devices = [
+        replace(device, storage=replace(device.storage, **amounts)) for device in topology.devices
+    ]
+    return other

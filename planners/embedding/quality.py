@@ -19,15 +19,21 @@ from planners.embedding.search.space import (
     search_space,
 )
 
-_MOST_PROVEN_AGAIN = 1_000_000  # tables times ranks
+# With more tables times ranks, a bound takes long, and a planner that proves one has run the same
+# provers.
+_MOST_PROVEN_AGAIN = 1_000_000
 
 
 def quality(problem: EmbeddingProblem, plan: Plan) -> dict[str, float]:
     """Rate a plan by torchrec's own estimates: milliseconds per iteration, fractions of memory."""
+    ranks = problem.topology.world_size
     max_rank_ms = float(NoopPerfModel(problem.topology).rate(list(plan.options)))
-    load = load_of_plan(plan.options, problem.topology.world_size)
-    mean_rank_ms = sum(load.perf.tolist()) / problem.topology.world_size
-    bound_ms = max(_bound_of_all(problem, plan), plan.bound_ms, _bound_of_moves(problem, plan))
+    load = load_of_plan(plan.options, ranks)
+    mean_rank_ms = sum(load.perf.tolist()) / ranks
+    bound_ms = plan.bound_ms or _bound_of_moves(problem, plan)
+    is_small = len(problem.tables) * ranks <= _MOST_PROVEN_AGAIN
+    if is_small or not plan.bound_ms or "bound_ms" in problem.known:
+        bound_ms = max(bound_ms, bound(problem))
     hbm, ddr, _ = load.used.T.tolist()
     return {
         "max_rank_ms": max_rank_ms,
@@ -46,31 +52,16 @@ def _fullest(used: Sequence[int], usable: Sequence[int]) -> float:
     )
 
 
-def _bound_of_all(problem: EmbeddingProblem, plan: Plan) -> float:
-    """Return a lower bound in ms for all plans; 0 if another proof would be long for little.
-
-    On large problems, a planner that proves a bound has run the same provers.
-    """
-    size = len(problem.tables) * problem.topology.world_size
-    if plan.bound_ms and size > _MOST_PROVEN_AGAIN and "bound_ms" not in problem.known:
-        return 0.0
-    return bound(problem)
-
-
 def bound(problem: EmbeddingProblem) -> float:
     """Return a proven lower bound in ms for all plans (cached); infinite if no plan exists."""
     if "bound_ms" not in problem.known:
-        options = candidates(*arrays(problem))
-        problem.known["bound_ms"] = ladder(options)[-1].milliseconds
+        problem.known["bound_ms"] = ladder(candidates(*arrays(problem)))[-1].milliseconds
     return problem.known["bound_ms"]
 
 
 def _bound_of_moves(problem: EmbeddingProblem, plan: Plan) -> float:
-    """Return a lower bound in ms for all plans within the move budget.
-
-    It is 0 without a budget, or if the plan's own planner has proven one.
-    """
-    if problem.moving is None or not math.isfinite(problem.moving.gib) or plan.bound_ms:
+    """Return a lower bound in ms for all plans within the move budget; 0 without a budget."""
+    if problem.moving is None or not math.isfinite(problem.moving.gib):
         return 0.0
     if "move_bound_ms" in problem.known:
         return problem.known["move_bound_ms"]

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
 from itertools import chain
 from typing import Any
 
@@ -23,6 +23,8 @@ from planners.embedding.explain.placed_plan import (
 )
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.space import Devices, Ints, Load, SearchSpace
+
+_OF_OPTION = 7  # fields of an Alternative that do not depend on ranks
 
 Obstacle = dict[str, Any]
 """What forbids an option: `why_not` and perhaps the fields after it of `Alternative`."""
@@ -84,23 +86,19 @@ class TableExplained:
 
 
 def table_explained(
-    problem: EmbeddingProblem,
-    space: SearchSpace,
-    plan: PlacedPlan,
-    rank: int,
-    table: int,
+    problem: EmbeddingProblem, space: SearchSpace, plan: PlacedPlan, rank: int, table: int
 ) -> TableExplained:
     """Explain a table of a plan, with all other tables where they are, as seen from a rank."""
     devices, option, others = plan.devices, plan.options[table], plan.without(table)
     parts = parts_of(space, devices)
     numbers = [number for number, other in enumerate(space.options) if other.fqn == option.fqn]
-    now = _on_ranks(_alternative(plan.space, table, present=True), plan.load, rank)
+    now = _alternative(plan.space, table, plan.load, rank, present=True)
     alternatives = []
     for number in numbers:
-        other, load = _alternative(space, number), placed(space, devices, parts, others, number)
+        load = placed(space, devices, parts, others, number)
+        other = _alternative(space, number, load, rank)
         # The present option is listed again only if other ranks are better for it.
-        is_present = replace(other, present=True) == _alternative(plan.space, table, present=True)
-        other = _on_ranks(other, load, rank)
+        is_present = astuple(other)[:_OF_OPTION] == astuple(now)[:_OF_OPTION]
         if not is_present or other.is_better_than(now):
             alternatives.append(other)
     alternatives.sort(key=lambda other: (other.slowest_ms, other.ms if other.why_not else 0.0))
@@ -112,29 +110,25 @@ def table_explained(
     )
 
 
-def _alternative(space: SearchSpace, number: int, present: bool = False) -> Alternative:
+def _alternative(
+    space: SearchSpace, number: int, load: Load | Obstacle, rank: int, present: bool = False
+) -> Alternative:
+    """Return an option with the load of all ranks with it, or with what forbids it."""
     option, (hbm, ddr, _) = space.options[number], space.option_storage[number].tolist()
+    if isinstance(load, Load):
+        load = {
+            "slowest_rank": int(load.perf.argmax()),
+            "slowest_rank_ms": load.rating,
+            "this_rank_ms": float(load.perf[rank]),
+        }
     return Alternative(
         option.sharding_type,
         option.compute_kernel,
-        len(option.shards),
+        len(space.estimates_of(number)),
         float(space.option_perf[number]),
         float(space.largest_shard[number]),
-        hbm,
-        ddr,
-        present,
-    )
-
-
-def _on_ranks(option: Alternative, load: Load | Obstacle, rank: int) -> Alternative:
-    """Return the option with the ranks' figures, given their load with it, or the obstacle."""
-    if not isinstance(load, Load):
-        return replace(option, **load)
-    return replace(
-        option,
-        slowest_rank=int(load.perf.argmax()),
-        slowest_rank_ms=load.rating,
-        this_rank_ms=float(load.perf[rank]),
+        *(hbm, ddr, present),
+        **load,
     )
 
 

@@ -96,9 +96,9 @@ def bound_explained(space: SearchSpace, plan: PlacedPlan, top: int) -> Explanati
     tables = [
         TableCost(
             plan.names[number],
-            *(described(space.options[cheapest]), float(space.option_perf[cheapest])),
-            *(described(space.options[relaxed]), float(space.option_perf[relaxed])),
-            *(described(plan.options[number]), float(plan.space.option_perf[number])),
+            *(described(space, cheapest), float(space.option_perf[cheapest])),
+            *(described(space, relaxed), float(space.option_perf[relaxed])),
+            *(described(plan.space, number), float(plan.space.option_perf[number])),
         )
         for number, cheapest, relaxed in zip(in_plan, why.cheapest, why.relaxed, strict=True)
     ]

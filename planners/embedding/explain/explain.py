@@ -251,8 +251,8 @@ def _difference(here: PlacedPlan, there: PlacedPlan, variant: str, top: int) -> 
         tables.append(
             {
                 "table": here.names[table],
-                "here": described(option),
-                "there": described(there.options[number]),
+                "here": described(here.space, table),
+                "there": described(there.space, number),
                 "here_ms": here_ms,
                 "there_ms": there_ms,
                 "mean_ms": (here_ms - there_ms) / here.devices.ranks,

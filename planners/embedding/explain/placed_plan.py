@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from torchrec.distributed.planner.types import ShardingOption
 
-from planners.embedding.search.space import Devices, Ints, Load, load_of, search_space
+from planners.embedding.search.space import Devices, Ints, Load, SearchSpace, load_of, search_space
 
 KINDS = ("HBM", "DDR", "SSD")
 
@@ -50,9 +50,10 @@ def by_kind(storage: Ints) -> dict[str, int]:
     return dict(zip(KINDS, storage.sum(axis=0).tolist(), strict=True))
 
 
-def described(option: ShardingOption) -> str:
+def described(space: SearchSpace, number: int) -> str:
     """Return an option as text: number of shards, sharding type, kernel."""
-    return f"{len(option.shards)} x {option.sharding_type} {option.compute_kernel}"
+    option, shards = space.options[number], len(space.estimates_of(number))
+    return f"{shards} x {option.sharding_type} {option.compute_kernel}"
 
 
 def ms(value: float) -> str:

@@ -1,59 +1,36 @@
-"""Finds the remedies for a problem without a plan, each with a plan and a proof.
-
-The search for the best plan minimises the milliseconds of the slowest rank within each rank's
-memory, and proves a bound. With bytes in the place of milliseconds, it minimises the memory of the
-fullest rank. With all milliseconds zero, it ends at the first plan that fits. So its searches and
-its proofs serve here too.
-"""
+"""Finds the remedies for a problem without a plan, each with a plan and a proof."""
 
 import copy
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
 from torch import nn
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Remedies, Remedy, ShardbenchError, one_line
-from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.best_plan.proofs import proofs
-from planners.embedding.best_plan.search import search_in_order
-from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally, canonical_order
+from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally
 from planners.embedding.decision import Plan, torchrec_quiet
-from planners.embedding.explain.placed_plan import described
-from planners.embedding.problem import EmbeddingProblem
+from planners.embedding.problem import EmbeddingProblem, changed, with_memory
 from planners.embedding.remedies.changes import (
-    changed,
+    DDR,
+    GIB,
+    HBM,
+    KINDS,
+    Flat,
     least_of,
     least_total,
-    memory_left,
     on_ranks,
     share_leaving,
-    with_memory,
 )
 from planners.embedding.search import warm_up
-from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.outcome import Deadline, Found, NotFound, placed
-from planners.embedding.search.space import (
-    Devices,
-    Floats,
-    Ints,
-    SearchSpace,
-    devices_of,
-    load_of,
-    search_space,
-)
 
 if TYPE_CHECKING:
     from planners.embedding.drop_in.planner import Planner
-
-GIB = 2**30
-KINDS = ("HBM", "DDR")
-HBM, DDR = 0, 1  # columns of storage
 
 Results = Iterator[Remedy[EmbeddingProblem, Plan] | str]
 """Remedies, and sentences on remedies that were not found."""
@@ -68,7 +45,6 @@ _ORDER = ("nothing", "HBM reserved", "batch size", "GPUs", "DDR per host", "HBM 
 _SHARE_OF_TEST = 0.25  # of a step's remaining time, for one batch size or number of hosts
 _NEAR_ENOUGH = 1.01  # between a batch size that is enough and one that is not
 _MOST_HOSTS = 8  # times the present hosts
-_MOST_LONELY = 5  # tables named that fit nowhere on their own
 
 
 def remedies(problem: EmbeddingProblem, seconds: float) -> Remedies[EmbeddingProblem, Plan]:
@@ -134,117 +110,6 @@ def remedies_note(
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
-@dataclass(frozen=True, slots=True)
-class Flat:
-    """A problem with its options as arrays, in canonical order."""
-
-    problem: EmbeddingProblem
-    space: SearchSpace
-    devices: Devices
-
-    @classmethod
-    def of(cls, problem: EmbeddingProblem) -> "Flat":
-        """Enumerate the options of a problem; raises what torchrec raises."""
-        enumerator = problem.enumerator(DistinctShardEnumerator)
-        space = search_space(enumerator.enumerate(problem.module, problem.sharders))
-        space = with_options(space, canonical_order(space))
-        return cls(problem, space, devices_of(memory_left(problem)))
-
-    def with_memory(self, kind: int, capacity: int) -> "Flat":
-        """Return the problem with this many usable bytes of a kind of memory on each rank."""
-        storage = self.devices.storage.copy()
-        storage[:, kind] = capacity
-        return replace(self, devices=replace(self.devices, storage=storage))
-
-    def in_hbm(self) -> "Flat | None":
-        """Return the problem with the options without host memory; None if a table has none."""
-        space = self.space
-        options = np.flatnonzero(space.option_storage[:, DDR] == 0)
-        if len(np.unique(space.table[options])) < space.tables:
-            return None
-        return replace(self, space=with_options(space, options))
-
-    def any_plan(self, deadline: Deadline) -> Found | NotFound:
-        """Search for a plan that fits, whatever its milliseconds, or for a proof that none does."""
-        space = _rated(self.space, np.zeros(len(self.space.total)))
-        memory = next(proofs(candidates(space, self.devices), deadline=deadline))
-        if math.isinf(memory.milliseconds):
-            return NotFound(None, None, 0, math.inf)
-        return search_in_order(space, self.devices, deadline)
-
-    def least_memory(self, kind: int, deadline: Deadline) -> Found | NotFound:
-        """Search for the plan with the least memory of a kind on its fullest rank.
-
-        The rating and the bound are in GiB. Other kinds of memory are limited as usual.
-        """
-        space = _rated(self.space, self.space.storage[:, kind] / GIB)
-        for storage in (space.storage, space.option_storage):
-            storage[:, kind] = 0
-        return search_in_order(space, self.with_memory(kind, 0).devices, deadline)
-
-    def remedy(
-        self, known: Found, deadline: Deadline, amounts: Amounts, *changes: str
-    ) -> Remedy[EmbeddingProblem, Plan]:
-        """Return the changes that make this problem, with the best plan from a known one.
-
-        The plan is at least as fast as `known`, which fits.
-        """
-        load = load_of(self.space, known.options, known.ranks, self.devices.ranks)
-        known = replace(known, rating=load.rating)
-        outcome = search_in_order(self.space, self.devices, deadline, known=known)
-        plan = outcome if isinstance(outcome, Found) else known
-        return Remedy(
-            *amounts,
-            changes=changes,
-            rating=plan.rating,
-            problem=replace(self.problem, changes=changes),
-            decision=Plan(tuple(placed(self.space, plan))),
-            sentence=_sentence(amounts, changes, plan.rating),
-        )
-
-    def fitting_nowhere(self) -> Iterator[str]:
-        """Yield sentences on the tables without an option that fits on empty devices."""
-        space, capacity = self.space, self.devices.storage.max(axis=0)
-        part = (space.storage / np.maximum(capacity, 1)).max(axis=1)
-        largest = np.maximum.reduceat(part[space.estimate], space.first_shard[:-1])
-        lonely = candidates(space, self.devices).without_options.tolist()
-        for table in lonely[:_MOST_LONELY]:
-            options = np.flatnonzero(space.table == table)
-            best = int(options[largest[options].argmin()])
-            shards = space.estimates_of(best)
-            needed = space.storage[shards[part[shards].argmax()]].tolist()
-            needs = " and ".join(
-                f"{amount / GIB:.4g} GiB of {kind} (of {max(whole, 0) / GIB:.4g})"
-                for kind, amount, whole in zip(KINDS, needed, capacity.tolist(), strict=False)
-                if amount
-            )
-            yield (
-                f"Table {space.options[best].name} fits nowhere on its own: a shard needs {needs}, "
-                f"with its best option, {described(space.options[best])}."
-            )
-        if len(lonely) > _MOST_LONELY:
-            yield f"{len(lonely) - _MOST_LONELY} more tables fit nowhere on their own."
-
-
-def with_options(space: SearchSpace, options: Ints) -> SearchSpace:
-    """Return the search space of these options, given by number, in their order."""
-    return search_space([space.options[number] for number in options.tolist()])
-
-
-def _rated(space: SearchSpace, total: Floats) -> SearchSpace:
-    """Return a copy of the search space with `total` as each estimate's milliseconds."""
-    of_shards, first = total[space.estimate], space.first_shard[:-1]
-    return replace(
-        space,
-        storage=space.storage.copy(),
-        option_storage=space.option_storage.copy(),
-        perf=np.column_stack([total, np.zeros((len(total), space.perf.shape[1] - 1))]),
-        total=total,
-        option_perf=np.add.reduceat(of_shards, first),
-        largest_shard=np.maximum.reduceat(of_shards, first),
-    )
-
-
 class _Search:
     """The steps of the search; each yields remedies, or sentences on remedies not found."""
 
@@ -297,7 +162,7 @@ class _Search:
             return
         usable, _ = _bytes(least)
         if usable <= self._usable[HBM]:
-            yield self.now.remedy(least, deadline, ("nothing", "", 0, 0, 0))
+            yield _remedy(self.now, least, deadline, ("nothing", "", 0, 0, 0))
             return
         if usable > self._present["HBM"]:
             yield "A smaller reservation is not enough: the tables need more than all HBM."
@@ -325,7 +190,8 @@ class _Search:
             most = 100 * (1 - max(proven, now) / present)
             reservation = partial(FixedPercentageStorageReservation, share)
             less = changed(self.now.problem, reservation=reservation)
-            yield replace(flat.with_memory(HBM, usable), problem=less).remedy(
+            yield _remedy(
+                replace(flat.with_memory(HBM, usable), problem=less),
                 plan,
                 deadline.after(0.4),
                 ("HBM reserved", "%", 100 * (1 - now / present), 100 * share, most),
@@ -344,19 +210,17 @@ class _Search:
             yield f"More {name} is not enough: the reservation takes all of it."
             return
         least, need = (least_total(problem, field, proven) or totals)[0], totals[1]
-        per_gpu = f", {_gib(need)} GiB per GPU," if gpus > 1 else ""
         present = self._present[name]
-        topology = with_memory(problem.topology, **{field: need})
-        more = changed(problem, topology=topology)
-        yield replace(self.now.with_memory(kind, usable), problem=more).remedy(
+        more = changed(problem, topology=with_memory(problem.topology, **{field: need}))
+        per_gpu = f", {_written(need / GIB, up=True)} GiB per GPU," if gpus > 1 else ""
+        now, enough, insufficient = (gpus * amount / GIB for amount in (present, need, least))
+        yield _remedy(
+            replace(self.now.with_memory(kind, usable), problem=more),
             plan,
             deadline,
-            (
-                *(f"{name} per {holder}", "GiB"),
-                *(gpus * present / GIB, gpus * need / GIB, gpus * least / GIB),
-            ),
-            f"Give each {holder} {_gib(gpus * need)} GiB of {name}{per_gpu} in place of "
-            f"{_gib(gpus * present)}.",
+            (f"{name} per {holder}", "GiB", now, enough, insufficient),
+            f"Give each {holder} {_written(enough, up=True)} GiB of {name}{per_gpu} in place of "
+            f"{_written(now, up=True)}.",
         )
 
     def _batch(self, deadline: Deadline) -> Results:
@@ -381,7 +245,7 @@ class _Search:
         size, flat, plan = fits
         amounts = ("batch size", "", now, size, excluded - 1)
         change = f"Use a batch size of {size} per GPU in place of {now}."
-        yield flat.remedy(plan, deadline, amounts, change)
+        yield _remedy(flat, plan, deadline, amounts, change)
 
     def _hosts(self, deadline: Deadline) -> Results:
         """More hosts of the present size: the next number is tried until a plan fits."""
@@ -403,7 +267,7 @@ class _Search:
                 proven = least if least is not None and self._infeasible else now
                 amounts = ("GPUs", "", now, gpus, proven)
                 change = f"Use {gpus} GPUs, {number} hosts of {host}, in place of {now}."
-                yield flat.remedy(plan, deadline, amounts, change)
+                yield _remedy(flat, plan, deadline, amounts, change)
                 break
         else:
             how = "are not enough alone" if least is None else "gave no plan"
@@ -427,8 +291,19 @@ def _bytes(plan: Found) -> tuple[int, int]:
     return round(plan.rating * GIB), math.ceil(plan.bound * GIB)
 
 
-def _gib(amount: int) -> str:
-    return f"{math.ceil(amount / GIB * 1000) / 1000:,.7g}"
+def _remedy(
+    flat: Flat, known: Found, deadline: Deadline, amounts: Amounts, *changes: str
+) -> Remedy[EmbeddingProblem, Plan]:
+    """Return the changes that make the problem `flat`, with a plan at least as fast as `known`."""
+    plan = flat.best_from(known, deadline)
+    return Remedy(
+        *amounts,
+        changes=changes,
+        rating=plan.rating,
+        problem=replace(flat.problem, changes=changes),
+        decision=Plan(tuple(placed(flat.space, plan))),
+        sentence=_sentence(amounts, changes, plan.rating),
+    )
 
 
 def _sentence(amounts: Amounts, changes: tuple[str, ...], rating: float) -> str:

@@ -28,14 +28,17 @@ from torchrec.modules.mc_modules import ManagedCollisionCollection
 from planners.embedding.best_plan.torchrec_rules import canonical_order
 from planners.embedding.decision import validate
 from planners.embedding.drop_in.planner import Planner
+from planners.embedding.problem import changed, memory_left, with_memory
 from planners.embedding.remedies.changes import (
-    changed,
+    DDR,
+    GIB,
+    HBM,
+    Flat,
     least_total,
-    memory_left,
     share_leaving,
-    with_memory,
+    with_options,
 )
-from planners.embedding.remedies.remedies import DDR, GIB, HBM, Flat, remedies, with_options
+from planners.embedding.remedies.remedies import remedies
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import search_space
 

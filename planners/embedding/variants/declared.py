@@ -1,4 +1,7 @@
-"""Variants with other proposers, which find other plans, and compiled planners."""
+"""The embedding family's variants: the copying ladder, other proposers, and compiled planners.
+
+All functions import torchrec only when a variant is prepared.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,10 +14,13 @@ if TYPE_CHECKING:
     from planners.embedding.decision import Plan
     from planners.embedding.problem import EmbeddingProblem
 
-
 Prepare = Callable[["EmbeddingProblem"], "Prepared[Plan]"]
 
-# All functions import torchrec only when a variant is prepared.
+
+def _rung(problem: "EmbeddingProblem", name: str) -> "Prepared[Plan]":
+    from planners.embedding.variants.rungs import rung
+
+    return rung(problem, name)
 
 
 def _proposer(name: str, **arguments: Any) -> dict[str, Callable[[], Any]]:
@@ -128,14 +134,57 @@ def _calibrated(problem: "EmbeddingProblem") -> "Prepared[Plan]":
     return Prepared(run=plan)
 
 
-_TORCHREC = "torchrec 1.9.2"
+_DEEPCOPIES, _TORCHREC = "meta-pytorch/torchrec#665", "torchrec 1.9.2"
 _NUMBA, _SOLVER = ("numba",), ("numba", "highspy")
-_CLAIM = Claim(
-    before=904.90,
-    after=11.86,
-    unit="s",
-    conditions="the script of #2282, more than 500 tables on 8 GPUs",
-)
+_ADS_MODEL = "an ads model with more than 1000 proposals, whole planning time"
+_CLAIMS = {
+    "single-deepcopy": Claim(before=20, after=10, unit="min", conditions=_ADS_MODEL),
+    "custom-deepcopy": Claim(before=10, after=2.5, unit="min", conditions=_ADS_MODEL),
+    "cheap-device-copies": Claim(
+        before=19.80, after=11.03, unit="s", conditions="64 tables on 16 ranks"
+    ),
+    "dp-torchrec": Claim(
+        before=904.90,
+        after=11.86,
+        unit="s",
+        conditions="the script of #2282, more than 500 tables on 8 GPUs",
+    ),
+}
+
+# The copying ladder: torchrec's planner with its early copies, without them, and faster. All find
+# the same plan. Those before `cheap-device-copies` copy devices as releases up to 1.8.0 do. Those
+# after `upstream` are changes of ours, and each includes the changes before it.
+_RUNGS = {
+    "double-deepcopy": "Each proposal copied twice, tensors and modules included",
+    "single-deepcopy": "Each proposal copied once, tensors and modules included",
+    "custom-deepcopy": "Each proposal copied once, tensors and modules shared and read-only",
+    "copy-if-better": "A plan copied only when it is the best so far",
+    "no-topology-copy": "The topology's figures taken over for each proposal, not copied",
+    "cheap-device-copies": "Devices copied field by field, as torchrec does since 1.9.0",
+    "upstream": "TorchRec as installed, with its greedy proposer",
+    "remembered-annotations": "Annotations of an estimator looked up once, not for every shard",
+    "no-space-copy": "The search space stored as it is, not as a deep copy",
+    "distinct-shards": "Estimators asked about one shard of each size",
+    "shared-device-figures": "Hosts tried on new devices that share the old ones' figures",
+    "remembered-hashes": "Options hashed once, not for every proposal",
+    "remembered-totals": "Storage and perf of an option's shards added up once",
+}
+_SOURCES = {  # of all other rungs: shardbench
+    **dict.fromkeys(("double-deepcopy", "single-deepcopy", "custom-deepcopy"), _DEEPCOPIES),
+    "copy-if-better": "meta-pytorch/torchrec#1143",
+    "no-topology-copy": "torchrec 1.8.0",
+    "cheap-device-copies": "meta-pytorch/torchrec#4496",
+    "upstream": _TORCHREC,
+}
+for _name, _before in zip(_RUNGS, [None, *_RUNGS], strict=False):
+    FAMILY.variant(
+        _name,
+        summary=_RUNGS[_name],
+        same_as=_before,
+        reference=_before is None,
+        source=_SOURCES.get(_name, "shardbench"),
+        claim=_CLAIMS.get(_name),
+    )(partial(_rung, name=_name))
 
 # fmt: off
 _VARIANTS: tuple[tuple[str, str, Prepare, dict[str, Any]], ...] = (
@@ -149,8 +198,7 @@ _VARIANTS: tuple[tuple[str, str, Prepare, dict[str, Any]], ...] = (
      "The four proposers that torchrec uses when none is named, partitioner included, compiled",
      _compiled(""), {"same_as": "default", "requires": _NUMBA}),
     ("dp-torchrec", "Dynamic programming over total HBM (DynamicProgrammingProposer)",
-     _proposing("DynamicProgrammingProposer"),
-     {"source": "meta-pytorch/torchrec#2286", "claim": _CLAIM}),
+     _proposing("DynamicProgrammingProposer"), {"source": "meta-pytorch/torchrec#2286"}),
     ("dp-tzrec", "Dynamic programming over total HBM, or DDR without GPUs, in plain Python",
      _proposing("BinProposer"), {"source": "alibaba/TorchEasyRec@54cac31"}),
     ("dp-compiled", "TorchEasyRec's dynamic programming, partitioner included, compiled",
@@ -174,4 +222,5 @@ _VARIANTS: tuple[tuple[str, str, Prepare, dict[str, Any]], ...] = (
 )
 # fmt: on
 for _name, _summary, _prepare, _declared in _VARIANTS:
-    FAMILY.variant(_name, summary=_summary, **{"source": "shardbench", **_declared})(_prepare)
+    _declared = {"source": "shardbench", "claim": _CLAIMS.get(_name), **_declared}
+    FAMILY.variant(_name, summary=_summary, **_declared)(_prepare)
