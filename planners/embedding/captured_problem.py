@@ -15,7 +15,7 @@ from torchrec.distributed.planner.types import (
 
 from harness.contract import CAPTURED, Topology, UsageError, one_line
 from planners.embedding.capture.file import CapturedProblem, read_problem
-from planners.embedding.capture.mirrors import device_runs, storage_of_ranks
+from planners.embedding.capture.mirrors import device_runs
 from planners.embedding.capture.modules import model_of
 from planners.embedding.capture.options import CapturedOptions
 from planners.embedding.coefficients import read_coefficients
@@ -33,9 +33,15 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
     cannot be planned with the installed torchrec or on these machines.
     """
     captured = read_problem(path)
-    problem = _problem(captured, path)
-    if captured.options is not None:
-        problem = replace(problem, options=_replayed_options(problem, captured, path))
+    try:
+        problem = _problem(captured)
+        if captured.options is not None:
+            problem = replace(problem, options=_replayed_options(problem, captured))
+    except UsageError as error:
+        raise UsageError(f"{path} cannot be planned again: {error}") from None
+    except Exception as error:  # torchrec raises errors of many types, AssertionError too
+        reason = f"as torchrec refuses it: {one_line(error)}"
+        raise UsageError(f"{path} cannot be planned again, {reason}.") from None
     if machines.name == CAPTURED:
         return problem
     obstacle = captured.reservation.obstacle and (
@@ -57,12 +63,8 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
     )
 
 
-def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
+def _problem(captured: CapturedProblem) -> EmbeddingProblem:
     """Return the problem for the captured machines, whose options torchrec enumerates."""
-    try:
-        module = model_of(captured.modules)
-    except ValueError as error:
-        raise UsageError(f"{path} is damaged: {error}.") from None
     constraints = {name: constraint.make() for name, constraint in captured.constraints.items()}
     otherwise = ParameterConstraints()
     tables, paths = [], []
@@ -82,16 +84,16 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
         if captured.options is None
         else {option.compute_kernel for option in captured.options}
     )
-    left = storage_of_ranks(captured.reservation.left or captured.topology.devices)
+    left = captured.topology.make(captured.reservation.left).devices
     return EmbeddingProblem(
         tables=tuple(tables),
         paths=tuple(paths),
         topology=captured.topology.make(),
-        module=module,
+        module=model_of(captured.modules),
         constraints=constraints,
         sharders=[sharder.make() for sharder in captured.sharders],
-        usable_hbm=tuple(storage.hbm for storage in left),
-        usable_ddr=tuple(storage.ddr for storage in left),
+        usable_hbm=tuple(device.storage.hbm for device in left),
+        usable_ddr=tuple(device.storage.ddr for device in left),
         memory="captured",
         assigned="",
         batch_size=captured.batch_size,
@@ -101,26 +103,14 @@ def _problem(captured: CapturedProblem, path: str) -> EmbeddingProblem:
     )
 
 
-def _replayed_options(
-    problem: EmbeddingProblem, captured: CapturedProblem, path: str
-) -> CapturedOptions:
+def _replayed_options(problem: EmbeddingProblem, captured: CapturedProblem) -> CapturedOptions:
     """Return the captured options, compared with those that the installed torchrec enumerates."""
-    try:
-        enumerated = problem.enumerator(DistinctShardEnumerator).enumerate(
-            problem.module, problem.sharders
-        )
-    except Exception as error:  # torchrec raises errors of many types, AssertionError too
-        raise UsageError(
-            f"{path} cannot be planned again, as torchrec refuses it: {one_line(error)[:300]}"
-        ) from None
     options = CapturedOptions(
         [(captured.fqn(option.module, option.table), option) for option in captured.options or ()],
         [(Storage(*row[:3]), Perf(*row[3:])) for row in captured.estimates],
     )
-    try:
-        return options.compared(enumerated)
-    except UsageError as error:
-        raise UsageError(f"{path} cannot be planned again: {error}") from None
+    enumerator = problem.enumerator(DistinctShardEnumerator)
+    return options.compared(enumerator.enumerate(problem.module, problem.sharders))
 
 
 class _ReplayedReservation(FixedPercentageStorageReservation):

@@ -26,9 +26,8 @@ from harness.measuring.jobs import start_server_for
 from harness.measuring.timing.verdict import estimate_ratio
 from harness.topologies.lookup import find_topology
 from planners.embedding.decision import Plan, fingerprint, torchrec_quiet
+from planners.embedding.estimates.rank import RankJob, rank_jobs, seconds_of_step
 from planners.embedding.estimates.workbench import with_kernels
-from planners.embedding.memory.candidates import rank_jobs
-from planners.embedding.memory.rank import RankJob, seconds_of_step
 from planners.embedding.problem import EmbeddingProblem
 from reports.core.formatting import figure, interval
 

@@ -218,7 +218,7 @@ SHARD = ("tables", 0, "shards", 0)
     ("parser", "content", "said"),
     [
         ("topologies", b"x" * 2**18, "field larger than field limit (131072)."),
-        ("plan", changed_plan("world_size", value=1), "Shard 0 of table a is on rank 1 of 1."),
+        ("plan", changed_plan("world_size", value=1), "damaged plan: table a is on rank 1 of 1."),
         ("plan", changed_plan("tables", value=PLAN["tables"] * 2), "places table a 2 times"),
         ("plan", changed_plan("tables", 0, "rows", value=1.5), "`$.tables[0].rows`, table a."),
         ("plan", changed_plan("tables", 0, "compute_kernel", value="x"), "must be one of fused, "),

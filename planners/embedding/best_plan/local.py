@@ -6,19 +6,17 @@ from collections.abc import Callable
 import numpy as np
 
 from planners.embedding.best_plan.candidates import Candidates
-from planners.embedding.best_plan.rounds import (
+from planners.embedding.best_plan.insertion import (
     BEST,
     BUDGET,
-    MOST_REMOVED,
     NOWHERE,
     PRICE,
     TARGET,
     WORK,
     State,
     Tables,
-    search,
-    target_of,
 )
+from planners.embedding.best_plan.rounds import MOST_REMOVED, search, target_of
 from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Found
 from planners.embedding.search.space import Ints, Placement, load_of
@@ -61,7 +59,8 @@ class LocalSearch:
     def restrict(self, candidates: Candidates) -> None:
         """Use fewer candidates from now on; existing states remain valid."""
         self._candidates = candidates
-        self.tables = local_tables(candidates)._replace(slot=self.tables.slot)
+        slot, owner = self.tables.slot, self.tables.owner
+        self.tables = local_tables(candidates)._replace(slot=slot, owner=owner)
 
     def start_at(self, options: Ints) -> State:
         """Return a plan with these options, shape (T,), each placed where it adds least cost."""
@@ -105,16 +104,16 @@ class LocalSearch:
         heat: float,
         ended: Callable[[], bool],
     ) -> None:
-        """Improve a plan until its state has done `work` ratings of a rank, or `ended` is true.
+        """Improve a plan for `work` ratings of a rank, or until `ended` is true.
 
         The accepted rise in cost, relative to the cost, falls linearly from `heat` to 0.
         """
         heat *= min(1.0, _TABLES_AT_FULL_HEAT / len(state.chosen))
         started = int(state.counts[WORK])
-        while (done := int(state.counts[WORK])) < work and not ended():
+        while (done := int(state.counts[WORK]) - started) < work and not ended():
             more = math.ceil(min(WORK_AT_ONCE, work - done))
-            left = (work - done) / (work - started), (work - done - more) / (work - started)
-            self._search(state, _NO_TABLES, _NO_TABLES, more, heat * left[0], heat * left[1])
+            hot, cold = heat * (1 - done / work), heat * max(1 - (done + more) / work, 0.0)
+            self._search(state, _NO_TABLES, _NO_TABLES, more, hot, cold)
 
     def _search(
         self,
@@ -180,6 +179,7 @@ def local_tables(candidates: Candidates, moves: Moves | None = None) -> Tables:
         home=moves.home if moves else _NO_TABLES,
         weight=moves.weight if moves else _NO_TABLES,
         everywhere=np.arange(len(storage)),
+        owner=np.repeat(np.arange(len(most)), most),
     )
 
 
@@ -197,6 +197,8 @@ def new_state(tables: Tables, seed: list[int], best: float, bound: float, doubli
         perf=np.zeros(ranks),
         memory=np.zeros((ranks, 3), np.int64),
         cost=np.zeros(ranks),
+        first_on=np.zeros(ranks, np.int64),
+        following=np.zeros(shards, np.int64),
         taken=np.zeros(ranks, np.int64),
         near_ranks=np.zeros(ranks, np.int64),
         near_hosts=np.zeros(hosts, np.int64),

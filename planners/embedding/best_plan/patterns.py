@@ -91,8 +91,8 @@ class _ConfigurationProgramme:
         finds better patterns.
         """
         # 1. Rule out options, and list what a pattern can contain on each kind of device.
-        refuted, allowed = self._presolve.refuted(limit, Deadline())
-        if refuted:
+        allowed = self._presolve.possible(limit, Deadline())
+        if allowed is None:
             return True
         items = [self._items(limit, capacity, allowed) for capacity in self._capacity]
         if not np.all(sum(np.diff(of_kind.first) for of_kind in items)):

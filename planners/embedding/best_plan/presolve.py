@@ -51,22 +51,20 @@ class Presolve:
     def _programme(self) -> LinearProgramme:
         return LinearProgramme(self._candidates)
 
-    def refuted(self, limit: float, deadline: Deadline) -> tuple[bool, Bools]:
-        """Return whether it is proven that no plan rates <= `limit`, and a mask of options left.
+    def possible(self, limit: float, deadline: Deadline) -> Bools | None:
+        """Return a mask of options that plans rating <= `limit` may have, or None if none rates so.
 
         Fitting and reduced costs rule out options alternately, until neither rules out any.
         """
         allowed = self.fitting(limit, self._candidates.largest <= limit)
         while self._has_plans(allowed):
             if deadline.passed:
-                return False, allowed
+                return allowed
             kept = self._programme.affordable(limit, allowed, deadline)
-            if kept is None:
-                return True, allowed
-            if (kept == allowed).all():
-                return False, allowed
+            if kept is None or (kept == allowed).all():
+                return kept
             allowed = self.fitting(limit, kept)
-        return True, allowed
+        return None
 
     def fitting(self, limit: float, allowed: Bools) -> Bools:
         """Return a mask of the allowed candidates that may fit in a plan that rates <= `limit`."""
@@ -137,10 +135,14 @@ def presolve_bound(
     `at_most` is the rating of a known plan, or infinity.
     """
     presolve = Presolve(candidates)
-    refuted, allowed = presolve.refuted(at_most, deadline)
-    if refuted:
+    allowed = presolve.possible(at_most, deadline)
+    if allowed is None:
         return at_most, candidates
-    least = climb(lambda limit: presolve.refuted(limit, deadline)[0], at_least, at_most, deadline)
+
+    def impossible(limit: float) -> bool:
+        return presolve.possible(limit, deadline) is None
+
+    least = climb(impossible, at_least, at_most, deadline)
     return least, candidates.only(allowed)
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 
-from harness.contract import Names, UsageError, read_captured
+from harness.contract import Names, ShardbenchError, UsageError, read_captured
 from planners.embedding.capture.mirrors import (
     CapturedConstraints,
     CapturedTopology,
@@ -41,19 +41,9 @@ class CapturedProblem(Struct):
     found: FoundPlan | None
 
     def __post_init__(self) -> None:
-        ranks, all_memory = self.topology.world_size, self.topology.devices
-        for devices in (all_memory, self.reservation.left or all_memory):
-            if sum(count for count, *_ in devices) != ranks:
-                raise ValueError(f"devices must be there for each of {ranks} ranks")
         sizes = [len(module.tables) for module in self.modules]
         if sum(sizes) > MOST_TABLES:
             raise ValueError(f"there must be at most {MOST_TABLES:,} tables")
-        if len({module.path for module in self.modules}) < len(self.modules):
-            raise ValueError("modules must each have a path of their own")
-        if {sharder.module for sharder in self.sharders} != {
-            module.kind for module in self.modules
-        }:
-            raise ValueError("there must be a sharder for each kind of module")
         for option in self.options or ():
             if option.module >= len(sizes) or option.table >= sizes[option.module]:
                 raise ValueError("options must be of modules and tables that are there")
@@ -66,8 +56,11 @@ class CapturedProblem(Struct):
     ) -> Self:
         """Capture the inputs of a planner, without options, estimates and a plan.
 
-        Raises ShardbenchError if a module, a table, a sharder or a constraint cannot be captured.
+        Raises ShardbenchError if there is no table, or if a module, a table, a sharder or a
+        constraint cannot be captured.
         """
+        if not modules:
+            raise ShardbenchError("there was no table to place.")
         configs = [config for module in modules for config, _ in module.tables]
         tables = names.written(config.name for config in configs)
         constraints = {

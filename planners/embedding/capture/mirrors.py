@@ -26,14 +26,15 @@ from torchrec.distributed.types import (
 from torchrec.modules.embedding_configs import DataType
 
 from harness.contract import ShardbenchError, Topology as Machines, captured_topology
+from planners.embedding.tables.files import one_of
 
 # More than any memory; sums of a few still fit the integers of NumPy.
 _MOST_BYTES = 2**62
-_MOST_RANKS = 2**17
+MOST_RANKS = 2**17
 
 Whole = Annotated[int, Meta(ge=0, le=2**40)]
 Positive = Annotated[int, Meta(ge=1, le=2**40)]
-Ranks = Annotated[int, Meta(ge=1, le=_MOST_RANKS)]
+Ranks = Annotated[int, Meta(ge=1, le=MOST_RANKS)]
 Bytes = Annotated[int, Meta(ge=0, le=_MOST_BYTES)]
 BytesLeft = Annotated[int, Meta(ge=-_MOST_BYTES, le=_MOST_BYTES)]
 """Negative where more is reserved than there is."""
@@ -45,14 +46,9 @@ Estimate = BytesLeft | Annotated[float, Meta(ge=-1e30, le=1e30)]
 Bandwidth = Annotated[int, Meta(ge=1, le=_MOST_BYTES)] | Annotated[float, Meta(ge=1e-9, le=1e30)]
 
 DeviceRuns = Annotated[
-    list[tuple[Ranks, BytesLeft, BytesLeft, BytesLeft]], Meta(max_length=_MOST_RANKS)
+    list[tuple[Ranks, BytesLeft, BytesLeft, BytesLeft]], Meta(max_length=MOST_RANKS)
 ]
 """Runs of equal devices: count, and bytes of HBM, DDR and SSD of each."""
-
-
-def one_of(names: Iterable[str]) -> Meta:
-    """Return the msgspec constraint that a text equals one of the given names."""
-    return Meta(pattern=rf"^({'|'.join(names)})\Z")
 
 
 def runs_of(values: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -229,22 +225,13 @@ class CapturedTopology(Mirror, frozen=True):
     @classmethod
     def of(cls, live: Any, **_: Any) -> Self:
         """Capture a torchrec Topology; its custom data decide how rows are cut."""
-        data = live._custom_topology_data
-        custom = data and {
-            name: list(data.get_data(name))
-            for name in CustomTopologyData.supported_fields
-            if data.has_data(name)
-        }
+        custom = live._custom_topology_data and live._custom_topology_data._data
         devices = device_runs(live)
         return super().of(live, pod_size=live._pod_size, devices=devices, custom=custom)
 
     def __post_init__(self) -> None:
-        ranks, known = self.world_size, CustomTopologyData.supported_fields
-        if max(self.local_world_size, self.pod_size or 1) > ranks:
-            raise ValueError(f"local_world_size and pod_size must be at most {ranks}")
-        for name, values in (self.custom or {}).items():
-            if name not in known or len(values) != ranks:
-                raise ValueError(f"custom must have {', '.join(known)} for each of {ranks} ranks")
+        if max(self.local_world_size, self.pod_size or 1) > self.world_size:
+            raise ValueError(f"local_world_size and pod_size must be at most {self.world_size}")
 
     def make(self, left: DeviceRuns | None = None) -> Topology:
         """Return a new torchrec Topology, with all memory of its devices or with that `left`."""
@@ -256,7 +243,8 @@ class CapturedTopology(Mirror, frozen=True):
             custom_topology_data=CustomTopologyData(custom, self.world_size) if custom else None,
             created_by_factory=True,  # avoids a warning about how to make topologies
         )
-        for device, storage in zip(topology.devices, storage_of_ranks(devices), strict=True):
+        storages = (Storage(*storage) for count, *storage in devices for _ in range(count))
+        for device, storage in zip(topology.devices, storages, strict=True):
             device.storage = storage
         return topology
 
@@ -279,8 +267,3 @@ def device_runs(topology: Topology) -> DeviceRuns:
     """Return the memory of a topology's devices as runs of equal devices."""
     storages = (device.storage for device in topology.devices)
     return runs_of((int(each.hbm), int(each.ddr), int(each.ssd)) for each in storages)
-
-
-def storage_of_ranks(runs: DeviceRuns) -> tuple[Storage, ...]:
-    """Return the memory of each rank's device, from runs of equal devices."""
-    return tuple(Storage(*storage) for count, *storage in runs for _ in range(count))

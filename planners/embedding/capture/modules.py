@@ -20,8 +20,14 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConf
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import ShardbenchError
-from planners.embedding.capture.mirrors import Mirror, Number, PrefetchPasses, one_of
-from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, MOST_TABLES
+from planners.embedding.capture.mirrors import Mirror, Number, PrefetchPasses
+from planners.embedding.tables.files import (
+    ITEM_BYTES,
+    MOST_DIM,
+    MOST_ROWS,
+    MOST_TABLES,
+    one_of,
+)
 from planners.embedding.tables.torchrec_objects import DATA_TYPES, DTYPES, configs_of
 
 ModuleKind = Literal["EmbeddingBagCollection", "EmbeddingCollection"]
@@ -92,9 +98,9 @@ def sharded_modules(
 
 
 class CapturedTable(Struct, frozen=True):
-    """A captured table; its name has no '.', which torch reserves for paths."""
+    """A captured table."""
 
-    name: Annotated[str, Meta(pattern=r"^[^.]+\Z")]
+    name: str
     rows: Annotated[int, Meta(ge=1, le=MOST_ROWS)]
     dim: Annotated[int, Meta(ge=1, le=MOST_DIM)]
     dtype: Annotated[str, one_of(DATA_TYPES)]
@@ -124,19 +130,6 @@ class CapturedTable(Struct, frozen=True):
             features=[features[feature] for feature in config.feature_names],
         )
 
-    def make(self) -> EmbeddingBagConfig | EmbeddingConfig:
-        """Return the table's configuration for its kind of module."""
-        fields: dict[str, Any] = {
-            "name": self.name,
-            "num_embeddings": self.rows,
-            "embedding_dim": self.dim,
-            "data_type": DATA_TYPES[self.dtype],
-            "feature_names": list(self.features),
-        }
-        if self.pooling == "NONE":
-            return EmbeddingConfig(**fields)
-        return EmbeddingBagConfig(**fields, pooling=PoolingType(self.pooling))
-
 
 class CapturedModule(Struct, frozen=True):
     """A captured module with its tables."""
@@ -145,12 +138,6 @@ class CapturedModule(Struct, frozen=True):
     kind: ModuleKind
     is_weighted: bool
     tables: Annotated[list[CapturedTable], Meta(min_length=1, max_length=MOST_TABLES)]
-
-    def __post_init__(self) -> None:
-        if len({table.name for table in self.tables}) < len(self.tables):
-            raise ValueError("tables must each have a name of their own")
-        if any((table.pooling == "NONE") == self.is_pooled for table in self.tables):
-            raise ValueError("pooling must be SUM or MEAN in bags, and NONE in other collections")
 
     @property
     def is_pooled(self) -> bool:
@@ -173,13 +160,21 @@ class CapturedModule(Struct, frozen=True):
 
     def make(self) -> nn.Module:
         """Return a new module with these tables, on the meta device."""
-        configs: list[Any] = [table.make() for table in self.tables]
-        meta = torch.device("meta")
-        module: nn.Module = (
-            EmbeddingBagCollection(configs, is_weighted=self.is_weighted, device=meta)
-            if self.is_pooled
-            else EmbeddingCollection(configs, device=meta)
-        )
+        collection: Any = EmbeddingBagCollection if self.is_pooled else EmbeddingCollection
+        config: Any = EmbeddingBagConfig if self.is_pooled else EmbeddingConfig
+        configs = [
+            config(
+                name=table.name,
+                num_embeddings=table.rows,
+                embedding_dim=table.dim,
+                data_type=DATA_TYPES[table.dtype],
+                feature_names=list(table.features),
+                **({"pooling": PoolingType(table.pooling)} if self.is_pooled else {}),
+            )
+            for table in self.tables
+        ]
+        weighted = {"is_weighted": self.is_weighted} if self.is_pooled else {}
+        module: nn.Module = collection(tables=configs, device=torch.device("meta"), **weighted)
         kinds = {name: kind for kind, name in _OPTIMIZERS.items()}
         for table, weight in zip(self.tables, module.parameters(), strict=True):
             if table.optimizer is not None:
@@ -190,7 +185,7 @@ class CapturedModule(Struct, frozen=True):
 def model_of(modules: Sequence[CapturedModule]) -> nn.Module:
     """Return a model that contains exactly these modules, at their paths.
 
-    Raises ValueError if two modules have the same path, or if torch rejects a name.
+    Raises ValueError for a module inside another, and torch's errors for names that it rejects.
     """
     if modules[0].path == "" and len(modules) == 1:
         return modules[0].make()
@@ -198,17 +193,13 @@ def model_of(modules: Sequence[CapturedModule]) -> nn.Module:
     for captured in reversed(modules):  # torchrec's enumerator visits the last child first
         *outer, last = captured.path.split(".")
         here = root
-        try:
-            for name in outer:
-                if name not in here._modules:
-                    here.add_module(name, nn.Module())
-                here = here.get_submodule(name)
-            if type(here) is not nn.Module or last in here._modules:
-                raise ValueError("there are two")
-            here.add_module(last, captured.make())
-        except (KeyError, ValueError, AttributeError, AssertionError) as error:
-            reason = str(error).strip("\"'") or type(error).__name__
-            raise ValueError(f"module '{captured.path}' cannot be made: {reason}") from None
+        for name in outer:
+            if name not in here._modules:
+                here.add_module(name, nn.Module())
+            here = here.get_submodule(name)
+        if type(here) is not nn.Module or last in here._modules:
+            raise ValueError(f"module '{captured.path}' is in another one or has one in it")
+        here.add_module(last, captured.make())
     return root
 
 

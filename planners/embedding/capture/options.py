@@ -15,7 +15,7 @@ from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import Perf, ShardingOption, Storage
 
 from harness.contract import ShardbenchError, UsageError
-from planners.embedding.capture.mirrors import Estimate, Ranks, Whole, runs_of
+from planners.embedding.capture.mirrors import MOST_RANKS, Estimate, Ranks, Whole, runs_of
 
 ShardEstimate = Annotated[list[Estimate], Meta(min_length=9, max_length=9)]
 """Bytes of HBM, DDR and SSD, then the milliseconds of torchrec's Perf in its order."""
@@ -31,7 +31,13 @@ class CapturedOption(Struct, frozen=True):
     table: Whole
     sharding_type: str
     compute_kernel: str
-    shards: Annotated[list[tuple[Ranks, Whole, Whole, Whole]], Meta(min_length=1, max_length=2**17)]
+    shards: Annotated[
+        list[tuple[Ranks, Whole, Whole, Whole]], Meta(min_length=1, max_length=MOST_RANKS)
+    ]
+
+    def __post_init__(self) -> None:
+        if sum(count for count, *_ in self.shards) > MOST_RANKS:
+            raise ValueError(f"an option must have at most {MOST_RANKS} shards")
 
     def each_shard(self) -> list[tuple[int, ...]]:
         """Return the rows, the columns and the index of the estimate of each shard."""

@@ -6,7 +6,7 @@ kept.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, Self, cast
+from typing import Annotated, Any, Self, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -26,6 +26,7 @@ _Seconds = Annotated[float, Meta(ge=0.001, le=_MOST_SECONDS)]
 _Share = Annotated[int, Meta(ge=0, le=1)] | Annotated[float, Meta(ge=0, le=1)]
 
 
+_HOMES = (proposers, bin_proposer, partitioners, perf_models, storage_reservations)
 # The constructor arguments of the components that can be made again; an installed torchrec may
 # lack some of the classes.
 _ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
@@ -55,10 +56,14 @@ _ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+def _component(name: str) -> type[Any] | None:
+    """Return the class of this name in `_ARGUMENTS`; None if there is none here."""
+    homes = [home for home in _HOMES if name in _ARGUMENTS and hasattr(home, name)]
+    return getattr(homes[0], name) if homes else None
+
+
 class Component(Struct):
     """A component of a planner; `settings` are its constructor arguments, None if unknown."""
-
-    modules: ClassVar[tuple[Any, ...]]  # that have the classes in `_ARGUMENTS`
 
     kind: str
     settings: dict[str, Any] | None
@@ -67,8 +72,8 @@ class Component(Struct):
     def __post_init__(self) -> None:
         if self.settings is None:
             return
-        if self._class(self.kind) is None:
-            raise ValueError(f"kind must be one of {', '.join(filter(self._class, _ARGUMENTS))}")
+        if _component(self.kind) is None:
+            raise ValueError(f"kind must be one of {', '.join(filter(_component, _ARGUMENTS))}")
         try:
             self._arguments()
         except msgspec.ValidationError as error:
@@ -81,7 +86,7 @@ class Component(Struct):
         For a user's own class `settings` is None. With `hashed` its name is left out as well.
         """
         name = type(component).__name__
-        if cls._class(name) is not type(component):
+        if _component(name) is not type(component):
             return cls(_UNNAMED if hashed else name, None, False)
         values = vars(component)  # an argument is stored as an attribute, `name` or `_name`
         settings = {key: values.get(f"_{key}", values.get(key)) for key in _ARGUMENTS[name]}
@@ -95,15 +100,12 @@ class Component(Struct):
         return f"its {self.kind} had planned before, and keeps what it found" if self.used else None
 
     def make(self, **more: Any) -> Any:
-        """Return a new component with the captured settings; `obstacle` must be None."""
-        kind: Any = self._class(self.kind)
-        return kind(**self._arguments(), **more)
+        """Return a new component with the captured settings; `obstacle` must be None.
 
-    @classmethod
-    def _class(cls, name: str) -> type[Any] | None:
-        """Return the class of this name that can be made again, or None."""
-        homes = [module for module in cls.modules if name in _ARGUMENTS and hasattr(module, name)]
-        return getattr(homes[0], name) if homes else None
+        A perf model needs the argument `topology`.
+        """
+        kind: Any = _component(self.kind)
+        return kind(**self._arguments(), **more)
 
     def _arguments(self) -> dict[str, Any]:
         """Return the settings as constructor arguments; raises msgspec's ValidationError."""
@@ -112,32 +114,12 @@ class Component(Struct):
         return msgspec.structs.asdict(arguments)
 
 
-class CapturedProposer(Component):
-    """A captured proposer."""
-
-    modules = (proposers, bin_proposer)
-
-
-class CapturedPartitioner(Component):
-    """A captured partitioner."""
-
-    modules = (partitioners,)
-
-
-class CapturedPerfModel(Component):
-    """A captured perf model; `make` needs the argument `topology`."""
-
-    modules = (perf_models,)
-
-
 class CapturedReservation(Component):
     """A captured storage reservation, and the memory that it left on each device.
 
     `refused` is the first line of the error if the reservation failed, else None. It is empty if
     the file must not contain the error's text.
     """
-
-    modules = (storage_reservations,)
 
     left: DeviceRuns | None = None
     refused: str | None = None
@@ -161,9 +143,9 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
     mode: Mode | UnsetType = UNSET
     search_seconds: _Seconds | UnsetType | None = UNSET
     seed: Whole | UnsetType = UNSET
-    proposers: list[CapturedProposer]
-    partitioner: CapturedPartitioner
-    perf_model: CapturedPerfModel
+    proposers: list[Component]
+    partitioner: Component
+    perf_model: Component
     timeout_seconds: Annotated[int, Meta(ge=1, le=_MOST_SECONDS)] | None
     loads_a_plan: bool
     callbacks: Whole
@@ -183,9 +165,9 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
         return cls(
             kind=kind,
             **own,
-            proposers=[CapturedProposer.of(part, hashed) for part in planner._proposers],
-            partitioner=CapturedPartitioner.of(planner._partitioner, hashed),
-            perf_model=CapturedPerfModel.of(planner._perf_model, hashed),
+            proposers=[Component.of(part, hashed) for part in planner._proposers],
+            partitioner=Component.of(planner._partitioner, hashed),
+            perf_model=Component.of(planner._perf_model, hashed),
             timeout_seconds=planner._timeout_seconds,
             loads_a_plan=planner.plan_loader is not None,
             callbacks=len(planner._callbacks),

@@ -6,7 +6,6 @@ from torchrec.distributed.planner.estimator.annotations import backward_compute,
 from torchrec.distributed.planner.estimator.config import EmbeddingPerfEstimatorConfig
 from torchrec.distributed.planner.estimator.estimator import (
     EmbeddingPerfEstimator,
-    EmbeddingShardingPerfEvaluator,
     get_embedding_perf_sharding_evaluator,
 )
 from torchrec.distributed.planner.estimator.types import ShardPerfContext
@@ -15,8 +14,8 @@ from torchrec.distributed.planner.types import ParameterConstraints, ShardEstima
 from harness.contract import UsageError, read_file
 from planners.embedding.coefficients import read_coefficients
 from planners.embedding.estimates.calibration import PASSES, Calibration
+from planners.embedding.estimates.memory import StepStorageEstimator
 from planners.embedding.estimates.shard_work import work_of_context
-from planners.embedding.memory.estimator import StepStorageEstimator
 
 _FORWARD, _BACKWARD = PASSES
 
@@ -35,23 +34,19 @@ class CalibratedPerfConfig(EmbeddingPerfEstimatorConfig):
     @forward_compute  # type: ignore[untyped-decorator]  # torchrec's
     def forward_ms(self, context: ShardPerfContext) -> float:
         """Return the milliseconds of a shard's forward pass."""
-        if self._covers(context):
-            return self.calibration.shard_ms(work_of_context(context), _FORWARD)
-        return float(_evaluator(context)._default_fwd_comp(context, self))
+        return self._ms(context, _FORWARD)
 
     @backward_compute  # type: ignore[untyped-decorator]  # torchrec's
     def backward_ms(self, context: ShardPerfContext) -> float:
         """Return the milliseconds of a shard's backward pass, which includes the weight update."""
-        if self._covers(context):
-            return self.calibration.shard_ms(work_of_context(context), _BACKWARD)
-        return float(_evaluator(context)._default_bwd_comp(context, self))
+        return self._ms(context, _BACKWARD)
 
-    def _covers(self, context: ShardPerfContext) -> bool:
-        return context.is_pooled and self.calibration.covers(context.compute_kernel)
-
-
-def _evaluator(context: ShardPerfContext) -> EmbeddingShardingPerfEvaluator:
-    return get_embedding_perf_sharding_evaluator(context.sharding_type, context.is_inference)
+    def _ms(self, context: ShardPerfContext, passed: str) -> float:
+        if context.is_pooled and self.calibration.covers(context.compute_kernel):
+            return self.calibration.shard_ms(work_of_context(context), passed)
+        own = get_embedding_perf_sharding_evaluator(context.sharding_type, context.is_inference)
+        estimate = own._default_fwd_comp if passed == _FORWARD else own._default_bwd_comp
+        return float(estimate(context, self))
 
 
 def calibrated_estimators(

@@ -16,6 +16,8 @@ from harness.contract import (
     Design,
     InfeasibleDecision,
     MemorySet,
+    NotApplicable,
+    RankMemory,
     RankWork,
     ShardbenchError,
     TimedWork,
@@ -28,6 +30,14 @@ from planners.embedding.decision import Plan, fingerprint, torchrec_quiet, valid
 from planners.embedding.estimates.calibration import REFERENCE_MS, Calibration
 from planners.embedding.estimates.coefficient_fit import REFERENCE, design, fit_machine
 from planners.embedding.estimates.kernels import FUSED, Device, RankKernels, rows_that_fit
+from planners.embedding.estimates.memory import (
+    OF_RANK,
+    OPTIMIZERS,
+    PEAK,
+    derived_terms,
+    torchrec_terms,
+)
+from planners.embedding.estimates.rank import in_order, measure_rank, rank_jobs
 from planners.embedding.estimates.shard_work import (
     LookupDistribution,
     ShardWork,
@@ -35,8 +45,6 @@ from planners.embedding.estimates.shard_work import (
     work_key,
 )
 from planners.embedding.family import FAMILY
-from planners.embedding.memory.candidates import memory_candidates
-from planners.embedding.memory.estimator import PEAK
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
 from planners.embedding.same_plan.proposals import PartitionRules
@@ -190,6 +198,36 @@ class EmbeddingWorkbench:
         )
 
 
+def memory_candidates(
+    problem: EmbeddingProblem, plans: Sequence[tuple[str, Plan]], device: str, seed: int
+) -> Iterator[RankMemory]:
+    """Yield the ranks of each plan with the most and the least memory, with each optimizer.
+
+    Raises NotApplicable unless all tables are pooled. On a CPU, ranks with an empty shard are left
+    out, because fbgemm's backward pass fails on these at random.
+    """
+    if other := next((table for table in problem.tables if table.lookup != "pooled"), None):
+        raise NotApplicable(
+            f"Memory is measured for pooled tables; {other.name} is {other.lookup}."
+        )
+    if problem.paths:
+        raise NotApplicable("Memory is measured for tables, not for the model of a captured file.")
+    # fbgemm has no Adam on a CPU.
+    optimizers = [name for name in OPTIMIZERS if device == "cuda" or name != "adam"]
+    for name, plan in plans:
+        options = in_order(problem, plan)
+        for optimizer in optimizers:
+            jobs = rank_jobs(problem, plan, optimizer, device, seed)
+            derived = derived_terms(options, problem.topology, optimizer)
+            torchrecs = torchrec_terms(
+                options, problem.topology, optimizer, problem.constraints, problem.sharders
+            )
+            by_peak = sorted(jobs, key=lambda rank: derived[rank][OF_RANK][PEAK])
+            for rank in sorted({*by_peak[:1], *by_peak[-1:]}):
+                estimated = {"torchrec": torchrecs[rank], "calibrated": derived[rank]}
+                yield RankMemory(name, optimizer, rank, measure_rank, jobs[rank], estimated)
+
+
 def with_kernels(problem: EmbeddingProblem, kernels: Sequence[str]) -> EmbeddingProblem:
     """Return the problem, restricted to those of its kernels, or to `fused` if it has none."""
     kept = [kernel for kernel in kernels if kernel in problem.kernels] or [FUSED]
@@ -263,17 +301,11 @@ def _made_plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[t
     for count in range(_TRIES_PER_PLAN * number):
         disorder = (count % number + 0.5) / number
         changed = rng.random(space.tables) < disorder
-        options = np.where(changed, _any_options(space, rng), relaxed)
+        drawn = [rng.choice(np.flatnonzero(space.table == t)) for t in range(space.tables)]
         noise = np.exp(rng.normal(0, _MOST_NOISE * disorder, len(space.total)))
         noisy = replace(space, perf=space.perf * noise[:, None], total=space.total * noise)
-        if plan := _placed(noisy, devices, options):
+        if plan := _placed(noisy, devices, np.where(changed, drawn, relaxed)):
             yield f"{_RANDOM} {count + 1}", plan
-
-
-def _any_options(space: SearchSpace, rng: np.random.Generator) -> Ints:
-    """Return the index of a random option for each table, shape (T,)."""
-    tables = range(space.tables)
-    return np.array([rng.choice(np.flatnonzero(space.table == table)) for table in tables])
 
 
 def _placed(space: SearchSpace, devices: Devices, options: Ints) -> Plan | None:

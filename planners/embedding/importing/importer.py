@@ -24,8 +24,8 @@ from planners.embedding.tables.files import (
     value_of,
 )
 
-# The suffixes of each format; a model has none.
-_FORMATS = {"csv": (".csv", ".tsv", ".txt"), "parquet": (".parquet", ".pq"), "model": ()}
+_FORMATS = ("csv", "parquet", "model")
+_SUFFIXES = {".tsv": "csv", ".txt": "csv", ".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 # Column names used by torchrec, FBGEMM, TorchEasyRec, DLRM, HugeCTR, Merlin and published lists.
 _SYNONYMS = {
@@ -93,12 +93,10 @@ def read(request: ImportRequest) -> Imported:
 
 def _format(request: ImportRequest) -> str:
     """Return the source's format, as given or by its name."""
-    source, kind = request.source, request.format
+    source = request.source
     is_function = _FUNCTION.fullmatch(source) is not None
-    if not kind:
-        suffix = Path(source).suffix.lower()
-        by_suffix = [name for name, suffixes in _FORMATS.items() if suffix in suffixes]
-        kind = "model" if is_function else "".join(by_suffix)
+    by_name = "model" if is_function else _SUFFIXES.get(Path(source).suffix.lower(), "")
+    kind = request.format or by_name
     if not kind:
         raise UsageError(
             f"The format of {source} cannot be told from its name; give it with --format "

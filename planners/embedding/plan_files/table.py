@@ -221,16 +221,12 @@ class PlanTable:
         """
         tables = self.match(option.fqn for option in options)
         layouts = [_layout(option) for option in options]
-        end = np.cumsum([0, *(len(layout.which) for layout in layouts)])
-        home = np.full(end[-1], -1, np.int64)
-        weight = np.zeros(end[-1], np.int64)
-        for option, layout, last in zip(options, layouts, end[1:].tolist(), strict=True):
-            shards = slice(last - len(layout.which), last)
+        ends = np.cumsum([0, *(len(layout.which) for layout in layouts)]).tolist()
+        home, weight = np.full(ends[-1], -1, np.int64), np.zeros(ends[-1], np.int64)
+        for option, layout, begin, end in zip(options, layouts, ends, ends[1:], strict=False):
             if table := tables.get(option.fqn):
-                weight[shards] = _weights(table, option, layout)
-                if table.is_like(option):
-                    ranks = _homes(table, option, layout)
-                    home[shards] = np.where(ranks < world_size, ranks, -1)
+                weight[begin:end], ranks = _moves_of(table, option, layout)
+                home[begin:end] = np.where(ranks < world_size, ranks, -1)
         return Moves(home, weight)
 
     def bytes_moved(self, plan: Iterable[ShardingOption], world_size: int) -> int:
@@ -277,33 +273,31 @@ def _layout(option: ShardingOption) -> ShardLayout:
     return ShardLayout((rows, columns), lambda: cut)
 
 
-def _boxes(layout: ShardLayout, size: tuple[int, int]) -> list[Box]:
-    sizes, offsets = layout.cut()
-    return _clipped(map(_box, offsets, sizes), size)
-
-
-def _homes(table: PlannedTable, option: ShardingOption, layout: ShardLayout) -> Ints:
-    """Return the previous rank of each shard of an option that is as before, or -1 for a new one.
-
-    Shard n of a data-parallel table is on rank n.
-    """
+def _moves_of(
+    table: PlannedTable, option: ShardingOption, layout: ShardLayout
+) -> tuple[Ints, Ints]:
+    """Return the bytes of each shard's part in both plans, and its previous rank or -1."""
+    # 1. What the shards are of the rows and columns in both plans.
+    common, is_like = table.common_with(option), table.is_like(option)
+    is_resized = common != tuple(option.tensor.shape)
+    boxes: list[Box] = []
+    if is_like or is_resized:
+        sizes, offsets = layout.cut()
+        boxes = _clipped(map(_box, offsets, sizes), common)
+    # 2. Their bytes; those of equal shards are computed once.
+    if is_resized:
+        weights = [_weight(option, box[2] - box[0], box[3] - box[1]) for box in boxes]
+        weight = np.array(weights, np.int64)
+    else:
+        weight = np.array([_weight(option, *size) for size in layout.sizes], np.int64)[layout.which]
+    # 3. Their ranks, if the option is as before; shard n of a data-parallel table is on rank n.
+    if not is_like:
+        return weight, np.full(len(weight), -1)
     if table.sharding_type == _REPLICATED:
-        shards = np.arange(len(layout.which))
-        return np.where(np.isin(shards, table.ranks), shards, -1)
-    common = table.common_with(option)
+        shards = np.arange(len(weight))
+        return weight, np.where(np.isin(shards, table.ranks), shards, -1)
     ranks = dict(zip(_clipped(table.boxes, common), table.ranks, strict=True))
-    return np.array([ranks.get(box, -1) for box in _boxes(layout, common)], np.int64)
-
-
-def _weights(table: PlannedTable, option: ShardingOption, layout: ShardLayout) -> Ints:
-    """Return the bytes of each shard's rows and columns in both plans, with optimizer state."""
-    common = table.common_with(option)
-    sizes, which = layout.sizes, layout.which
-    if common != tuple(option.tensor.shape):
-        boxes = _boxes(layout, common)
-        sizes = [(bottom - top, right - left) for top, left, bottom, right in boxes]
-        which = np.arange(len(boxes))
-    return np.array([_weight(option, *size) for size in sizes], np.int64)[which]
+    return weight, np.array([ranks.get(box, -1) for box in boxes], np.int64)
 
 
 def _weight(option: ShardingOption, rows: int, columns: int) -> int:

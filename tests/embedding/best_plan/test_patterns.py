@@ -5,8 +5,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
-from small_problems import devices, least_rating, option, problems
+from hypothesis import given, strategies as st
+from small_problems import devices, option
 
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.linear import linear_bound
@@ -58,17 +58,6 @@ def test_no_pattern_is_worth_more_than_is_said_and_one_is_found_where_it_is_abov
         assert float(worth[items.table[pattern]] @ items.share[pattern]) > floor
     elif most < floor * (1 - 1e-9):
         assert not len(pattern)
-
-
-@settings(max_examples=100)
-@given(problems())
-def test_no_plan_is_below_the_bound_by_patterns(problem):
-    found = candidates(*problem)
-    least = least_rating(*problem)
-    linear = linear_bound(found)[0]
-    if math.isfinite(linear):
-        for known in (math.inf, least):
-            assert linear <= pattern_bound(found, linear, known, Deadline()) <= least * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,12 @@ from planners.embedding.estimates.coefficient_fit import (
 from planners.embedding.estimates.estimator import calibrated_estimators
 from planners.embedding.estimates.kernels import Device, RankKernels
 from planners.embedding.estimates.shard_work import LookupDistribution, ShardWork, shards_by_rank
-from planners.embedding.estimates.workbench import EmbeddingWorkbench, different_plans, with_kernels
-from planners.embedding.memory.candidates import memory_candidates
+from planners.embedding.estimates.workbench import (
+    EmbeddingWorkbench,
+    different_plans,
+    memory_candidates,
+    with_kernels,
+)
 from planners.embedding.problem import EmbeddingProblem
 
 UNIFORM = LookupDistribution()

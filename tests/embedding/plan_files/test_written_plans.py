@@ -9,10 +9,9 @@ from unittest import mock
 import pytest
 from golden_plan import decisions
 from hypothesis import given, settings, strategies as st
-from random_models import collection, sequences
+from random_models import Model, collection, sequences
 from torch import nn
 from torchrec.distributed.planner import EmbeddingShardingPlanner
-from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import (
     CustomTopologyData,
     ParameterConstraints,
@@ -44,13 +43,20 @@ def _little_work():
         yield
 
 
-def topology(ranks=4, host=2, pod=1, hbm=(4,), device="cuda"):
-    """Return devices in hosts and pods; the ranks have the MiB of `hbm` in turn."""
+def case_of(
+    shapes, constraints, ranks=4, host=2, pod=1, hbm=(4,), device="cuda", with_sequences=False
+):
+    """Return a model on devices in hosts and pods; the ranks have the MiB of `hbm` in turn."""
+    model = nn.Module()
+    model.inner = nn.Module()
+    model.inner.bags = collection({f"t{number}": shape for number, shape in enumerate(shapes)})
+    if with_sequences:
+        model.sequences = sequences({"sequence": (500, 32)})
     memory = {
         "hbm_cap": [mib * MIB for mib in (hbm * ranks)[:ranks]],
         "ddr_cap": [64 * MIB] * ranks,
     }
-    return Topology(
+    topology = Topology(
         world_size=ranks,
         local_world_size=host,
         pod_size=pod,
@@ -58,37 +64,18 @@ def topology(ranks=4, host=2, pod=1, hbm=(4,), device="cuda"):
         custom_topology_data=CustomTopologyData(memory, ranks),
         created_by_factory=True,
     )
+    return Model(model, topology, constraints)
 
 
-def model_of(shapes, with_sequences=False):
-    model = nn.Module()
-    model.inner = nn.Module()
-    model.inner.bags = collection({f"t{number}": shape for number, shape in enumerate(shapes)})
-    if with_sequences:
-        model.sequences = sequences({"sequence": (500, 32)})
-    return model
-
-
-def planner_of(kind, machines, constraints, **more):
-    return kind(
-        topology=machines,
-        constraints=constraints,
-        storage_reservation=FixedPercentageStorageReservation(0.1),
-        stats=[],
-        debug=False,
-        **more,
-    )
-
-
-def written(folder, model, machines, constraints, mode):
+def written(folder, case, mode):
     """Yield a cache's file and a file of `plan` for the captured problem; none if no plan fits."""
     problem = folder / "problem.json"
     for use in ("", "hit"):
         cache = PlanCache(folder / "cache")
-        planner = planner_of(Planner, machines, constraints, mode=mode, cache=cache)
+        planner = Planner(**case.components(), mode=mode, cache=cache)
         try:
             with capture("embedding", problem):
-                planner.plan(model, SHARDERS)
+                planner.plan(case.module, SHARDERS)
         except (PlannerError, RuntimeError):  # nothing fits, or torchrec has no option
             return
         assert planner.from_cache == use
@@ -103,13 +90,13 @@ def written(folder, model, machines, constraints, mode):
     yield file
 
 
-def load(file, model, machines, constraints):
+def load(file, case):
     """Load a plan in a job, with its own constraints and without; each must be the file's plan."""
-    loader = JsonPlanLoader(file, model, topology=machines)
-    within = plan_constraints(file, base=constraints)
-    for kind, used in ((Planner, within), (EmbeddingShardingPlanner, constraints)):
-        job = planner_of(kind, machines, used, plan_loader=loader)
-        job.plan(model, SHARDERS)
+    loader = JsonPlanLoader(file, case.module, topology=case.topology)
+    within = plan_constraints(file, base=case.constraints)
+    for kind, used in ((Planner, within), (EmbeddingShardingPlanner, case.constraints)):
+        job = kind(**{**case.components(), "constraints": used}, plan_loader=loader)
+        job.plan(case.module, SHARDERS)
         read = {option.name: option for option in loader.load().values()}
         assert decisions(job._best_plan) == decisions(read.values())
         assert job._num_proposals == 0
@@ -117,29 +104,29 @@ def load(file, model, machines, constraints):
         for option in job._best_plan:
             assert option.shards == read[option.name].shards
             assert option.cache_load_factor == read[option.name].cache_load_factor
-            own = constraints.get(option.name, ParameterConstraints())
+            own = case.constraints.get(option.name, ParameterConstraints())
             for name in ("output_dtype", "bounds_check_mode", "stochastic_rounding"):
                 assert getattr(option, name) == getattr(own, name)
 
 
-def check(model, machines, constraints, mode):
+def check(case, mode="same-plan"):
     """Check that all readers take what is written; return whether jobs can load each file."""
     loadable = []
     with (
         TemporaryDirectory() as folder,
         mock.patch.object(logging.getLogger("shardbench"), "warning") as warning,
     ):
-        for file in written(Path(folder), model, machines, constraints, mode):
-            assert PlanTable.of(file).world_size == machines.world_size
+        for file in written(Path(folder), case, mode):
+            assert PlanTable.of(file).world_size == case.topology.world_size
             told = [call.args[0] for call in warning.call_args_list]
             loadable.append(not any("No training job can load this plan" in text for text in told))
             warning.reset_mock()
             if loadable[-1]:
-                load(file, model, machines, constraints)
+                load(file, case)
                 warning.assert_not_called()
             else:
                 with pytest.raises(UsageError, match="cannot be trained"):
-                    JsonPlanLoader(file, model, topology=machines)
+                    JsonPlanLoader(file, case.module, topology=case.topology)
     return loadable
 
 
@@ -160,51 +147,38 @@ CONSTRAINTS = st.builds(
 SHAPES = st.tuples(st.sampled_from([3, 100, 4097]), st.sampled_from([16, 64, 128]))
 
 
-@st.composite
-def machines(draw):
-    host, hosts = draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 2, 4]))
-    return topology(
-        host * hosts,
-        host,
-        draw(st.integers(1, min(hosts, 2))),
-        draw(st.sampled_from([(1,), (4,), (6, 3)])),
-        draw(st.sampled_from(["cuda", "cuda", "cpu"])),
-    )
-
-
 @settings(max_examples=15, deadline=None)
 @given(
-    st.builds(model_of, st.lists(SHAPES, min_size=1, max_size=5), st.booleans()),
-    machines(),
-    st.dictionaries(st.sampled_from([f"t{n}" for n in range(5)]), CONSTRAINTS, max_size=5),
+    st.builds(
+        lambda shapes, constraints, host, hosts, pod, *rest: case_of(
+            shapes, constraints, host * hosts, host, min(pod, hosts), *rest
+        ),
+        st.lists(SHAPES, min_size=1, max_size=5),
+        st.dictionaries(st.sampled_from([f"t{n}" for n in range(5)]), CONSTRAINTS, max_size=5),
+        *(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]), st.integers(1, 2)),
+        st.sampled_from([(1,), (4,), (6, 3)]),
+        *(st.sampled_from(["cuda", "cuda", "cpu"]), st.booleans()),
+    ),
     st.sampled_from(["same-plan", "best-plan"]),
 )
-def test_what_is_written_is_read(model, machines, constraints, mode):
+def test_what_is_written_is_read(case, mode):
     """Each reader takes each plan file, or a warning said that no job can load it."""
-    check(model, machines, constraints, mode)
-
-
-def constrained(**values):
-    return {f"t{number}": ParameterConstraints(**values) for number in range(3)}
+    check(case, mode)
 
 
 @pytest.mark.parametrize(
-    ("machines", "constraints", "can_be_loaded"),
+    ("constraints", "machines", "can_be_loaded"),
     [
-        (
-            topology(8, 2, 2),
-            constrained(sharding_types=["table_column_wise"], min_partition=16),
-            True,
-        ),
-        (topology(8, 2, 2, (32,)), constrained(sharding_types=["table_row_wise"]), True),
-        (topology(), constrained(cache_params=CacheParams(load_factor=1)), True),
-        (topology(hbm=(64, 32)), constrained(sharding_types=["row_wise"]), False),
+        ({"sharding_types": ["table_column_wise"], "min_partition": 16}, (8, 2, 2), True),
+        ({"sharding_types": ["table_row_wise"]}, (8, 2, 2, (32,)), True),
+        ({"cache_params": CacheParams(load_factor=1)}, (), True),
+        ({"sharding_types": ["row_wise"]}, (4, 2, 1, (64, 32)), False),
     ],
     ids=["columns in a pod", "rows in a pod", "all cached", "uneven"],
 )
 def test_pods_caches_and_uneven_rows_are_written_as_they_are_read(
-    machines, constraints, can_be_loaded
+    constraints, machines, can_be_loaded
 ):
     """Pods are hosts, unused load factors are allowed, and uneven rows cause a warning."""
-    loadable = check(model_of([(4097, 128)] * 3), machines, constraints, "same-plan")
-    assert loadable == [can_be_loaded] * 2
+    own = {f"t{number}": ParameterConstraints(**constraints) for number in range(3)}
+    assert check(case_of([(4097, 128)] * 3, own, *machines)) == [can_be_loaded] * 2

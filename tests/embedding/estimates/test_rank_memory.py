@@ -28,9 +28,8 @@ from torchrec.distributed.planner.types import (
 from harness.execution.child import run, start_job
 from harness.execution.server import start_server
 from harness.execution.worker import Failed, Result, Stage
-from planners.embedding.memory import rank as rank_module
-from planners.embedding.memory.candidates import torchrec_terms
-from planners.embedding.memory.estimator import (
+from planners.embedding.estimates import rank as rank_module
+from planners.embedding.estimates.memory import (
     GRADIENTS,
     INPUTS,
     OF_RANK,
@@ -41,8 +40,9 @@ from planners.embedding.memory.estimator import (
     StepStorageEstimator,
     Terms,
     derived_terms,
+    torchrec_terms,
 )
-from planners.embedding.memory.rank import (
+from planners.embedding.estimates.rank import (
     RankJob,
     inputs_of,
     measure_rank,
@@ -198,7 +198,8 @@ def test_torchrecs_terms_add_up_to_its_estimate() -> None:
     for number, option in enumerate(plan):
         for shard in option.shards:
             shard.rank = number % 16
-    ranks = torchrec_terms(PROBLEM, plan, "rowwise_adagrad")
+    settings = PROBLEM.topology, "rowwise_adagrad", PROBLEM.constraints, PROBLEM.sharders
+    ranks = torchrec_terms(plan, *settings)
     total = sum(terms.pop(OF_RANK)[PEAK] for terms in ranks)
     terms = [terms for rank in ranks for terms in rank.values()]
     assert total == sum(size for of_group in terms for size in of_group.values())

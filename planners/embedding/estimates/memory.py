@@ -1,6 +1,6 @@
-"""Computes the bytes of a rank from its shards, and the peak of its memory in a step.
+"""Computes the bytes of a rank from its shards, with the peak of a step, and as TorchRec does.
 
-The peak comes from replaying the allocations of a step in their order, which is that of torchrec
+Our peak comes from replaying the allocations of a step in their order, which is that of torchrec
 1.9.2, as recorded. Each sharding type has its own collectives, and so its own sequence. Nothing is
 fitted.
 """
@@ -16,8 +16,17 @@ import torch
 import torchrec.optim
 from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
-from torchrec.distributed.planner.types import SharderDataMap, ShardingOption, Topology
-from torchrec.distributed.types import ShardingType
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    Shard,
+    SharderDataMap,
+    ShardingOption,
+    Topology,
+)
+from torchrec.distributed.planner.utils import build_sharder_data_map, sharder_name
+from torchrec.distributed.types import ModuleSharder, PipelineType, ShardingType
+
+from planners.embedding.search.options import with_shards
 
 WEIGHTS, OPTIMIZER = "weights", "optimizer"
 INPUTS, OUTPUTS, GRADIENTS = "inputs", "outputs", "gradients"
@@ -256,6 +265,55 @@ def _step_peak(groups: Sequence[_Group], is_reordered: bool) -> float:
     return max(accumulate(changes))
 
 
+def torchrec_terms(
+    plan: Sequence[ShardingOption],
+    topology: Topology,
+    optimizer: str,
+    constraints: dict[str, ParameterConstraints],
+    sharders: Sequence[ModuleSharder[torch.nn.Module]],
+) -> list[Terms]:
+    """Return TorchRec's estimate for each rank of a plan, in bytes of HBM and host memory.
+
+    Its estimator returns sums only. So each term is a difference of two settings.
+    """
+    copies = []  # estimates overwrite shards, and an optimizer is attached to the tensor
+    for option in plan:
+        copied = with_shards(option, [Shard(shard.size, shard.offset) for shard in option.shards])
+        vars(copied)["_tensor"] = torch.empty_like(option.tensor, device="meta")
+        copies.append(copied)
+    by_name = {sharder_name(sharder.module_type): sharder for sharder in sharders}
+
+    def estimated(**settings: Any) -> list[int]:
+        estimator = EmbeddingStorageEstimator(topology, constraints, **settings)
+        estimator.estimate(copies, build_sharder_data_map(by_name))
+        return [s.storage.hbm + s.storage.ddr for copied in copies for s in copied.shards]
+
+    weights = estimated(is_inference=True)
+    untrained = estimated()
+    # The estimate of a pipelined job counts inputs twice, and outputs not at all.
+    pipelined = estimated(pipeline_type=PipelineType.TRAIN_SPARSE_DIST)
+    for copied in copies:
+        copied.tensor._optimizer_classes = [OPTIMIZERS[optimizer].kind]
+    trained = estimated()
+    ranks: list[Terms] = [{OF_RANK: {PEAK: 0}} for _ in topology.devices]
+    shards = [(group_of(option.sharding_type), s.rank) for option in plan for s in option.shards]
+    for (group, rank), weight, total, twice, whole in zip(
+        shards, weights, untrained, pipelined, trained, strict=True
+    ):
+        inputs = (twice - weight) // 2
+        terms = {
+            WEIGHTS: weight,
+            OPTIMIZER: whole - total,
+            INPUTS: inputs,
+            OUTPUTS: total - weight - inputs,
+        }
+        summed = ranks[rank].setdefault(group, dict.fromkeys(terms, 0))
+        for term, size in terms.items():
+            summed[term] += size
+        ranks[rank][OF_RANK][PEAK] += whole
+    return ranks
+
+
 class StepStorageEstimator(EmbeddingStorageEstimator):
     """TorchRec's storage estimate, or the peak of a step where that is more.
 
@@ -277,20 +335,18 @@ class StepStorageEstimator(EmbeddingStorageEstimator):
             if option.compute_kernel != _FUSED or not option.is_pooled or optimizer is None:
                 continue
             for shard in option.shards:
-                if math.prod(shard.size):
-                    peak = round(self._peak(option, shard.size, optimizer))
-                    shard.storage.hbm = max(shard.storage.hbm, peak)
-
-    def _peak(self, option: ShardingOption, size: list[int], optimizer: str) -> float:
-        group = _Group(option.sharding_type, self._topology)
-        parts = math.ceil(option.tensor.shape[1] / size[1])
-        group.add_table(option, parts)
-        group.add_shard(option, size, optimizer)
-        if group.exchanges:
-            group.senders = self._topology.world_size // group.ranks_of_sender
-            group.outputs *= group.senders / parts
-            group.is_permuted = parts > 1
-        return _step_peak([group], is_reordered=True)
+                if not math.prod(shard.size):
+                    continue
+                group = _Group(option.sharding_type, self._topology)
+                parts = math.ceil(option.tensor.shape[1] / shard.size[1])
+                group.add_table(option, parts)
+                group.add_shard(option, shard.size, optimizer)
+                if group.exchanges:
+                    group.senders = self._topology.world_size // group.ranks_of_sender
+                    group.outputs *= group.senders / parts
+                    group.is_permuted = parts > 1
+                peak = round(_step_peak([group], is_reordered=True))
+                shard.storage.hbm = max(shard.storage.hbm, peak)
 
 
 def _optimizer_of(option: ShardingOption, fused_params: dict[str, Any]) -> str | None:

@@ -6,6 +6,7 @@ not be used for anything else, because that changes its state.
 
 import gc
 import logging
+import math
 import os
 import statistics
 import time
@@ -28,10 +29,18 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torchrec.distributed.collective_utils import init_collective_validation
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.model_parallel import DistributedModelParallel
+from torchrec.distributed.planner.planners import to_sharding_plan
+from torchrec.distributed.planner.types import (
+    KernelConfig,
+    ShardingOption,
+    TopologyFactory,
+    TrainerConfig,
+)
 from torchrec.distributed.types import ShardingEnv, ShardingPlan
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from planners.embedding.memory.estimator import (
+from planners.embedding.decision import Plan
+from planners.embedding.estimates.memory import (
     GRADIENTS,
     INPUTS,
     OF_RANK,
@@ -43,6 +52,7 @@ from planners.embedding.memory.estimator import (
     Terms,
     group_of,
 )
+from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.tables.files import Table
 from planners.embedding.tables.torchrec_objects import embedding_model
 
@@ -66,6 +76,46 @@ class RankJob:
     optimizer: str
     device: str
     seed: int = 0
+
+
+def rank_jobs(
+    problem: EmbeddingProblem, plan: Plan, optimizer: str, device: str, seed: int = 0
+) -> dict[int, RankJob]:
+    """Return the jobs that play a plan's ranks on one device, by rank.
+
+    On a CPU, ranks with an empty shard are left out.
+    """
+    topology, options = problem.topology, in_order(problem, plan)
+    empty = {
+        shard.rank for option in options for shard in option.shards if not math.prod(shard.size)
+    }
+    # The shards of all ranks are placed on the first device of a host.
+    one_device = TopologyFactory.create_topology(
+        trainer_config=TrainerConfig(world_size=topology.world_size, local_world_size=1),
+        kernel_config=KernelConfig(compute_device=device),
+    )
+    placed = to_sharding_plan(options, one_device)
+    return {
+        rank: RankJob(
+            problem.tables,
+            placed,
+            rank,
+            topology.world_size,
+            topology.intra_group_size,
+            problem.batch_size,
+            optimizer,
+            device,
+            seed,
+        )
+        for rank in range(topology.world_size)
+        if device == "cuda" or rank not in empty
+    }
+
+
+def in_order(problem: EmbeddingProblem, plan: Plan) -> list[ShardingOption]:
+    """Return a plan's options in the order of the tables, and so of the module's groups."""
+    order = {name: number for number, name in enumerate(problem.fqns)}
+    return sorted(plan.options, key=lambda option: order[option.fqn])
 
 
 def measure_rank(job: RankJob, *_report: object) -> Terms:
