@@ -20,8 +20,14 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConf
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import ShardbenchError
-from planners.embedding.capture.mirrors import Mirror, Number, PrefetchPasses, one_of
-from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, MOST_TABLES
+from planners.embedding.capture.mirrors import Mirror, Number, PrefetchPasses
+from planners.embedding.tables.files import (
+    ITEM_BYTES,
+    MOST_DIM,
+    MOST_ROWS,
+    MOST_TABLES,
+    one_of,
+)
 from planners.embedding.tables.torchrec_objects import DATA_TYPES, DTYPES, configs_of
 
 ModuleKind = Literal["EmbeddingBagCollection", "EmbeddingCollection"]
