@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 from harness.contract import UsageError
 
+# The figures of compute that TorchRec's `Topology` takes: bytes per millisecond, two factors.
 DEVICE_BW = "device_bw"
 BACKWARD = "bwd_compute_multiplier"
 WEIGHTED_BACKWARD = "weighted_feature_bwd_compute_multiplier"
-OF_TOPOLOGY = (DEVICE_BW, BACKWARD, WEIGHTED_BACKWARD)
-"""The figures of compute that TorchRec's `Topology` takes: bytes per millisecond, two factors."""
 
 _NAME = re.compile(r"[a-z_]+(\.[a-z_]+)*")
 
@@ -30,7 +29,7 @@ def read_coefficients(text: str) -> dict[str, float]:
                 f"`shardbench calibrate` writes them, not '{item[:60]}'."
             )
         values[name] = number
-    for name in OF_TOPOLOGY:
+    for name in (DEVICE_BW, BACKWARD, WEIGHTED_BACKWARD):
         if values.get(name) == 0:
             raise UsageError(f"The coefficient '{name}' of a topology must be above 0.")
     return values

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from unittest import mock
 
+import built_problem
 import numpy as np
 import pytest
 import torch
@@ -15,15 +16,13 @@ from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
 from torchrec.distributed.planner.types import PlannerError, Shard, ShardingOption, Storage
 
-from harness.contract import UsageError, WorkloadSpec
+from harness.contract import UsageError
 from harness.model.files import to_json
-from harness.topologies.lookup import find_topology
 from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, fingerprint, validate
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_files.table import PlannedTable, PlanTable
 from planners.embedding.planning import PLANNING, document
-from planners.embedding.problem import build
 from planners.embedding.quality import quality
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.options import unmade_shards
@@ -119,10 +118,7 @@ def test_only_ranks_of_the_plan_can_be_lost(problem, file, lost):
 
 
 def the_problem(tables=12, gpus=8, seed=5):
-    return build(
-        WorkloadSpec.parse(f"synthetic[tables={tables},seed={seed}]"),
-        find_topology("dgx_a100_80gb", gpus),
-    )
+    return built_problem.problem(f"synthetic[tables={tables},seed={seed}]", gpus=gpus)
 
 
 @pytest.fixture(scope="module")

@@ -20,11 +20,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.insertion import BEST, State
 from planners.embedding.best_plan.linear import LinearProgramme
 from planners.embedding.best_plan.local import LocalSearch
 from planners.embedding.best_plan.packing import WORK
 from planners.embedding.best_plan.proofs import Proof, proofs, untried
-from planners.embedding.best_plan.rounds import BEST, SAMPLE, State
+from planners.embedding.best_plan.rounds import SAMPLE
 from planners.embedding.best_plan.torchrec_rules import (
     can_be_placed_locally,
     canonical_order,

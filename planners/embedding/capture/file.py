@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 
-from harness.contract import Names, UsageError, read_captured
+from harness.contract import Names, ShardbenchError, UsageError, read_captured
 from planners.embedding.capture.mirrors import (
     CapturedConstraints,
     CapturedTopology,
@@ -56,8 +56,11 @@ class CapturedProblem(Struct):
     ) -> Self:
         """Capture the inputs of a planner, without options, estimates and a plan.
 
-        Raises ShardbenchError if a module, a table, a sharder or a constraint cannot be captured.
+        Raises ShardbenchError if there is no table, or if a module, a table, a sharder or a
+        constraint cannot be captured.
         """
+        if not modules:
+            raise ShardbenchError("there was no table to place.")
         configs = [config for module in modules for config, _ in module.tables]
         tables = names.written(config.name for config in configs)
         constraints = {

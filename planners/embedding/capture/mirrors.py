@@ -26,6 +26,7 @@ from torchrec.distributed.types import (
 from torchrec.modules.embedding_configs import DataType
 
 from harness.contract import ShardbenchError, Topology as Machines, captured_topology
+from planners.embedding.tables.files import one_of
 
 # More than any memory; sums of a few still fit the integers of NumPy.
 _MOST_BYTES = 2**62
@@ -45,14 +46,9 @@ Estimate = BytesLeft | Annotated[float, Meta(ge=-1e30, le=1e30)]
 Bandwidth = Annotated[int, Meta(ge=1, le=_MOST_BYTES)] | Annotated[float, Meta(ge=1e-9, le=1e30)]
 
 DeviceRuns = Annotated[
-    list[tuple[Ranks, BytesLeft, BytesLeft, BytesLeft]], Meta(max_length=MOST_RANKS)
+    list[tuple[Ranks, BytesLeft, BytesLeft, BytesLeft]], Meta(min_length=1, max_length=MOST_RANKS)
 ]
 """Runs of equal devices: count, and bytes of HBM, DDR and SSD of each."""
-
-
-def one_of(names: Iterable[str]) -> Meta:
-    """Return the msgspec constraint that a text equals one of the given names."""
-    return Meta(pattern=rf"^({'|'.join(names)})\Z")
 
 
 def runs_of(values: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

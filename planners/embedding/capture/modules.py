@@ -20,8 +20,14 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConf
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from harness.contract import ShardbenchError
-from planners.embedding.capture.mirrors import Mirror, Number, PrefetchPasses, one_of
-from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, MOST_TABLES
+from planners.embedding.capture.mirrors import Mirror, Number, PrefetchPasses
+from planners.embedding.tables.files import (
+    ITEM_BYTES,
+    MOST_DIM,
+    MOST_ROWS,
+    MOST_TABLES,
+    one_of,
+)
 from planners.embedding.tables.torchrec_objects import DATA_TYPES, DTYPES, configs_of
 
 ModuleKind = Literal["EmbeddingBagCollection", "EmbeddingCollection"]
@@ -124,19 +130,6 @@ class CapturedTable(Struct, frozen=True):
             features=[features[feature] for feature in config.feature_names],
         )
 
-    def make(self) -> EmbeddingBagConfig | EmbeddingConfig:
-        """Return the table's configuration for its kind of module."""
-        fields: dict[str, Any] = {
-            "name": self.name,
-            "num_embeddings": self.rows,
-            "embedding_dim": self.dim,
-            "data_type": DATA_TYPES[self.dtype],
-            "feature_names": list(self.features),
-        }
-        if self.pooling == "NONE":
-            return EmbeddingConfig(**fields)
-        return EmbeddingBagConfig(**fields, pooling=PoolingType(self.pooling))
-
 
 class CapturedModule(Struct, frozen=True):
     """A captured module with its tables."""
@@ -167,13 +160,21 @@ class CapturedModule(Struct, frozen=True):
 
     def make(self) -> nn.Module:
         """Return a new module with these tables, on the meta device."""
-        configs: list[Any] = [table.make() for table in self.tables]
-        meta = torch.device("meta")
-        module: nn.Module = (
-            EmbeddingBagCollection(configs, is_weighted=self.is_weighted, device=meta)
-            if self.is_pooled
-            else EmbeddingCollection(configs, device=meta)
-        )
+        collection: Any = EmbeddingBagCollection if self.is_pooled else EmbeddingCollection
+        config: Any = EmbeddingBagConfig if self.is_pooled else EmbeddingConfig
+        configs = [
+            config(
+                name=table.name,
+                num_embeddings=table.rows,
+                embedding_dim=table.dim,
+                data_type=DATA_TYPES[table.dtype],
+                feature_names=list(table.features),
+                **({"pooling": PoolingType(table.pooling)} if self.is_pooled else {}),
+            )
+            for table in self.tables
+        ]
+        weighted = {"is_weighted": self.is_weighted} if self.is_pooled else {}
+        module: nn.Module = collection(tables=configs, device=torch.device("meta"), **weighted)
         kinds = {name: kind for kind, name in _OPTIMIZERS.items()}
         for table, weight in zip(self.tables, module.parameters(), strict=True):
             if table.optimizer is not None:

@@ -75,8 +75,8 @@ class _Recorder:
             given = dict(zip(("module", "sharders"), args, strict=False)) | kwargs
             self._planner, self._module = planner, given.get("module")
             self._is_planning, self._error = True, None
-            self._take(self._begun, given.get("sharders") or [])
             try:
+                self._take(self._begun, given.get("sharders") or [])
                 with replaced(self._listening()):
                     return self._told(method, planner, self._decided)(planner, *args, **kwargs)
             finally:
@@ -122,8 +122,6 @@ class _Recorder:
 
     def _begun(self, sharders: list[ModuleSharder[nn.Module]]) -> None:
         modules = sharded_modules(self._module, sharders)
-        if not modules:
-            raise ShardbenchError("there was no table to place.")
         self._places = {
             (module.path, config.name): (number, index)
             for number, module in enumerate(modules)

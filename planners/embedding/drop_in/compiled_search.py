@@ -162,7 +162,7 @@ class CompiledSearch(Proposer, Partitioner):
 
     def _searched(self, options: Options) -> Proposals:
         """Search; yield proposals that lead torchrec to the outcome."""
-        planner, kernels = self._planner, warm_up.kernels_of(self._proposers)
+        planner = self._planner
         # 1. Time passes from here on; compiling does not use up the limit of the best plan.
         if self._best and planner._limit is not None:
             warm_up.ready(warm_up.BEST_PLAN)
@@ -171,12 +171,12 @@ class CompiledSearch(Proposer, Partitioner):
         #    problem if the compiled search is not loaded, and a larger one until that is compiled.
         tables = {option.fqn for option in options}
         size = len(options) * len(tables) * self._topology.world_size
-        if not self._best and size <= SMALL and not warm_up.are_loaded(kernels):
+        if not self._best and size <= SMALL and not warm_up.are_loaded(warm_up.SAME_PLAN):
             yield from self._torchrecs(options)
             return
         space = self._supported(options)
         if not self._best:
-            self._awaited = kernels
+            self._awaited = warm_up.SAME_PLAN
             if not (yield from self._torchrecs(options)):
                 return
         # 3. The compiled search.

@@ -335,20 +335,18 @@ class StepStorageEstimator(EmbeddingStorageEstimator):
             if option.compute_kernel != _FUSED or not option.is_pooled or optimizer is None:
                 continue
             for shard in option.shards:
-                if math.prod(shard.size):
-                    peak = round(self._peak(option, shard.size, optimizer))
-                    shard.storage.hbm = max(shard.storage.hbm, peak)
-
-    def _peak(self, option: ShardingOption, size: list[int], optimizer: str) -> float:
-        group = _Group(option.sharding_type, self._topology)
-        parts = math.ceil(option.tensor.shape[1] / size[1])
-        group.add_table(option, parts)
-        group.add_shard(option, size, optimizer)
-        if group.exchanges:
-            group.senders = self._topology.world_size // group.ranks_of_sender
-            group.outputs *= group.senders / parts
-            group.is_permuted = parts > 1
-        return _step_peak([group], is_reordered=True)
+                if not math.prod(shard.size):
+                    continue
+                group = _Group(option.sharding_type, self._topology)
+                parts = math.ceil(option.tensor.shape[1] / shard.size[1])
+                group.add_table(option, parts)
+                group.add_shard(option, shard.size, optimizer)
+                if group.exchanges:
+                    group.senders = self._topology.world_size // group.ranks_of_sender
+                    group.outputs *= group.senders / parts
+                    group.is_permuted = parts > 1
+                peak = round(_step_peak([group], is_reordered=True))
+                shard.storage.hbm = max(shard.storage.hbm, peak)
 
 
 def _optimizer_of(option: ShardingOption, fused_params: dict[str, Any]) -> str | None:

@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -257,8 +256,8 @@ def section(table: TableExplained, rank: int, left_out: Mapping[str, str]) -> Se
 
 
 def _remarks(alternatives: Iterable[Alternative], left_out: Mapping[str, str]) -> Iterator[str]:
-    """Yield a remark for each reason, with the options that are impossible for that reason."""
-    options, names = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    """Yield a remark for each reason, with what is impossible or left out for that reason."""
+    options = defaultdict[str, list[str]](list)
     for other in alternatives:
         if other.lacking:
             why = (
@@ -269,6 +268,6 @@ def _remarks(alternatives: Iterable[Alternative], left_out: Mapping[str, str]) -
         elif other.why_not:
             options[f"Not possible, since {other.why_not}"].append(other.option)
     for name, why in left_out.items():
-        names[f"Left out, since {why}"].append(name)
-    for why, several in chain(options.items(), names.items()):
+        options[f"Left out, since {why}"].append(name)
+    for why, several in options.items():
         yield f"{why}: {', '.join(several)}."

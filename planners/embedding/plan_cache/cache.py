@@ -87,8 +87,6 @@ def _problem_inputs(
     ShardbenchError if an input is unknown, such as a user's own estimator.
     """
     modules = sharded_modules(module, sharders)
-    if not modules:
-        raise ShardbenchError("there was no table to place.")
     inputs = CapturedProblem.of(planner, modules, Names())
     names = Counter(table.name for captured in inputs.modules for table in captured.tables)
     name, times = names.most_common(1)[0]

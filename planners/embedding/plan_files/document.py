@@ -7,17 +7,24 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage, Topology
-from torchrec.distributed.types import CacheParams, ParameterSharding
+from torchrec.distributed.types import CacheParams, ParameterSharding, ShardingType
 
 from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.plan_files.checks import check_cut, check_memory, check_ranks
-from planners.embedding.tables.files import ITEM_BYTES, MOST_DIM, MOST_ROWS, Lookup, lookup_of
+from planners.embedding.tables.files import (
+    ITEM_BYTES,
+    MOST_DIM,
+    MOST_ROWS,
+    Lookup,
+    lookup_of,
+    one_of,
+)
 from planners.embedding.tables.torchrec_objects import DTYPES
 
 logger = logging.getLogger("shardbench")
@@ -99,17 +106,9 @@ class TableEntry(_Entry, frozen=True, omit_defaults=True):
     name: str
     rows: Annotated[int, Meta(ge=1, le=MOST_ROWS)]
     dim: Annotated[int, Meta(ge=1, le=MOST_DIM)]
-    dtype: Literal["fp32", "fp16", "bf16"]
+    dtype: Annotated[str, one_of(ITEM_BYTES)]
     pooling_factors: list[Amount]
-    sharding_type: Literal[
-        "data_parallel",
-        "table_wise",
-        "column_wise",
-        "row_wise",
-        "table_row_wise",
-        "table_column_wise",
-        "grid_shard",
-    ]
+    sharding_type: Annotated[str, one_of([kind.value for kind in ShardingType])]
     compute_kernel: str
     cache_load_factor: int | float | None  # an int stays one, since torchrec hashes its text
     shards: Annotated[list[ShardEntry], Meta(min_length=1)]
@@ -123,12 +122,11 @@ class TableEntry(_Entry, frozen=True, omit_defaults=True):
         if option.cache_params == CacheParams(load_factor=option.cache_load_factor):
             constrained.discard("cache_params")
         rows, dim = map(int, option.tensor.shape)
-        dtype: Any = DTYPES[option.tensor.dtype]
         return cls(
             name=option.name,
             rows=rows,
             dim=dim,
-            dtype=dtype,
+            dtype=DTYPES[option.tensor.dtype],
             pooling_factors=[*map(float, option.input_lengths)],
             lookup=lookup_of(option.is_pooled, option.is_weighted),
             sharding_type=option.sharding_type,

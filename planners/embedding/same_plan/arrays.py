@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from planners.embedding.search.space import (
     Devices,
@@ -13,14 +12,15 @@ from planners.embedding.search.space import (
     Ints2,
     Placement,
     SearchSpace,
+    runs,
 )
 
 
 class Inputs(NamedTuple):
     """The arrays that the kernels read; arrays without a comment are copied from SearchSpace.
 
-    A stretch is a series of ranks on which every uniform option, which has shard i on rank i, has
-    equal shards.
+    A run is a series of equal shards within a uniform option, which has shard i on rank i; a
+    stretch is a series of ranks on which every uniform option has equal shards.
     """
 
     first_shard: Ints
@@ -36,9 +36,12 @@ class Inputs(NamedTuple):
     needed: Ints2  # free bytes with which a rank, or each rank of a host, surely fits, shape (O, 3)
     group: Ints  # of each option
     key: Floats2  # groups are placed by descending sums of these keys of options, shape (O, 4)
-    stretch: Ints  # stretch s has the ranks stretch[s] to stretch[s + 1], shape (stretches + 1,)
+    first_run: Ints  # option o has the runs first_run[o] to first_run[o + 1], shape (O + 1,)
+    run_end: Ints  # run r ends before this stretch
+    run_estimate: Ints  # the estimate of the shards of run r
+    stretch_end: Ints  # stretch s ends before this rank
     capacity: Ints2  # bytes of HBM, DDR and SSD, shape (3, ranks)
-    local_ranks: int
+    place: Ints  # of equally loaded ranks, torchrec prefers the one with the lowest, shape (ranks,)
     host_ranks: int
 
 
@@ -60,6 +63,8 @@ class Work(NamedTuple):
     first: Ints  # the first column of each group, -1 if none, shape (G + 1,)
     key: Floats2  # the sum of the keys of each group's options, shape (G + 1, 4)
     order: Ints  # the columns, sorted by group; sorting the next row starts from it, shape (T,)
+    uniform_used: Ints2  # bytes of the uniform options on each stretch, (3, stretches)
+    uniform_load: Floats2  # milliseconds of each component on each stretch, (5, stretches)
     state: Ranks
     saved: Ranks  # an earlier state of some ranks, restored if a placement fails
     leader: Ints  # the least loaded rank of each host, and of the ranks of no host, or -1, (H + 1,)
@@ -76,8 +81,7 @@ class Work(NamedTuple):
 def inputs_of(space: SearchSpace, devices: Devices, by_perf: bool, balance_modules: bool) -> Inputs:
     """Return the kernels' input arrays for a search space, devices and partitioner settings."""
     placement, shards = space.placement.copy(), np.diff(space.first_shard)
-    uniform = placement == Placement.UNIFORM
-    wrong = uniform & (shards != devices.ranks)
+    wrong = (placement == Placement.UNIFORM) & (shards != devices.ranks)
     wrong |= (placement == Placement.HOST_ROWS) & (shards != devices.host_ranks)
     wrong |= (placement == Placement.HOSTS) & (shards % devices.host_ranks != 0)
     placement[wrong] = Placement.NOWHERE
@@ -95,6 +99,11 @@ def inputs_of(space: SearchSpace, devices: Devices, by_perf: bool, balance_modul
         key[:, 1] = space.option_perf
     else:
         key[:, 1:] = space.option_storage  # whole bytes, exact up to 2**53
+    run_estimate, length, first_run = runs(space.first_shard, space.estimate)
+    first_run = np.append(first_run, len(length))
+    option = np.repeat(np.arange(len(placement)), np.diff(first_run))
+    run_end = np.cumsum(length) - space.first_shard[option]  # in shards of the option
+    stretch_end = np.union1d(run_end[placement[option] == Placement.UNIFORM], devices.ranks)
     copied = Inputs._fields[: Inputs._fields.index("placement")]
     return Inputs(
         **{name: getattr(space, name) for name in copied},
@@ -103,19 +112,14 @@ def inputs_of(space: SearchSpace, devices: Devices, by_perf: bool, balance_modul
         needed=needed,
         group=space.group[space.table],
         key=key,
-        stretch=_stretches(space, uniform & ~wrong, devices.ranks),
+        first_run=first_run,
+        run_end=np.searchsorted(stretch_end, run_end) + 1,
+        run_estimate=run_estimate,
+        stretch_end=stretch_end,
         capacity=np.ascontiguousarray(devices.storage.T),
-        local_ranks=devices.local_ranks,
+        place=np.arange(devices.ranks) % devices.local_ranks,
         host_ranks=devices.host_ranks,
     )
-
-
-def _stretches(space: SearchSpace, uniform: npt.NDArray[np.bool_], ranks: int) -> Ints:
-    """Return the ranks at which a stretch begins, and their number."""
-    changes = np.flatnonzero(space.estimate[1:] != space.estimate[:-1]) + 1
-    option = np.searchsorted(space.first_shard, changes, side="right") - 1
-    shard = (changes - space.first_shard[option])[uniform[option]]
-    return np.union1d(shard, [0, ranks])
 
 
 def work_for(space: SearchSpace, devices: Devices, inputs: Inputs) -> Work:
@@ -129,6 +133,8 @@ def work_for(space: SearchSpace, devices: Devices, inputs: Inputs) -> Work:
         first=np.empty(groups + 1, np.int64),
         key=key,
         order=np.arange(tables),
+        uniform_used=np.empty((3, len(inputs.stretch_end)), np.int64),
+        uniform_load=np.empty((5, len(inputs.stretch_end))),
         state=_ranks(devices.ranks),
         saved=_ranks(devices.ranks),
         leader=np.empty(hosts + 1, np.int64),

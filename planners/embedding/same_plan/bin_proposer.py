@@ -59,7 +59,8 @@ class BinProposer(Proposer):
         self._proposal = None
         if search_space:
             self._space = arrays.search_space(search_space)
-            self._proposal = self._chosen(smallest(*self.by_table(self._space)))
+            options, first = self.by_table(self._space)
+            self._proposal = self._chosen(options[first[:-1]])
 
     @override
     def propose(self) -> list[ShardingOption] | None:
@@ -163,11 +164,6 @@ class BinProposer2D(BinProposer):
         # 4. Propose the (first) cheapest combination of each reached HBM bin, the fullest first.
         ends = _first_least(exact[:, HBM].astype(np.int64), spent)[::-1]
         yield from _traced(layers, ends, options, first)
-
-
-def smallest(options: Ints, first: Ints) -> Ints:
-    """Return the first proposal: the smallest option of each table."""
-    return options[first[:-1]]
 
 
 def _by_size(space: SearchSpace, size: Ints) -> tuple[Ints, Ints]:

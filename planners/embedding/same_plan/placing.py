@@ -67,38 +67,36 @@ def _place(inputs: Inputs, work: Work, row: Ints, best: float) -> float:
 @subroutine
 def _place_uniform(inputs: Inputs, work: Work, row: Ints) -> bool:
     """Set the ranks' free memory and load to what the uniform options leave, or return False."""
-    free, load = work.state.free, work.state.load
-    # 1. Sum up their bytes and their load, in the order of the row, on the first rank of each
-    # stretch: all ranks of a stretch get equal shards.
-    free[:] = 0
+    # 1. Sum up their bytes and their load on each stretch, in the order of the row.
+    used, load, placed = work.uniform_used, work.uniform_load, False
+    used[:] = 0
     load[:] = 0.0
-    placed = False
     for option in row:
         if inputs.placement[option] == Placement.UNIFORM:
-            placed = True
-            for stretch in range(inputs.stretch.size - 1):
-                rank = inputs.stretch[stretch]
-                estimate = inputs.estimate[inputs.first_shard[option] + rank]
+            first, placed = 0, True
+            for run in range(inputs.first_run[option], inputs.first_run[option + 1]):
+                estimate, end = inputs.run_estimate[run], inputs.run_end[run]
                 for kind in range(3):
-                    free[kind, rank] += inputs.storage[estimate, kind]
+                    size = inputs.storage[estimate, kind]
+                    for stretch in range(first, end):
+                        used[kind, stretch] += size
                 for component in range(5):
-                    load[component, rank] += inputs.perf[estimate, component]
-    # 2. Copy them to the other ranks. No shard frees memory, so a check after the last is enough.
-    for stretch in range(inputs.stretch.size - 1):
-        first, end = inputs.stretch[stretch], inputs.stretch[stretch + 1]
-        for kind in range(3):
-            used = free[kind, first]
-            for rank in range(first, end):
-                free[kind, rank] = inputs.capacity[kind, rank] - used
-                if placed and free[kind, rank] < 0:
+                    spent = inputs.perf[estimate, component]
+                    for stretch in range(first, end):
+                        load[component, stretch] += spent
+                first = end
+    # 2. Set all ranks of a stretch. No shard frees memory, so a check after the last is enough.
+    state, rank = work.state, 0
+    for stretch in range(inputs.stretch_end.size):
+        while rank < inputs.stretch_end[stretch]:
+            for kind in range(3):
+                state.free[kind, rank] = inputs.capacity[kind, rank] - used[kind, stretch]
+                if placed and state.free[kind, rank] < 0:
                     return False
-        for component in range(5):
-            spent = load[component, first]
-            for rank in range(first, end):
-                load[component, rank] = spent
-        total = _total(work.state, first)
-        for rank in range(first, end):
-            work.state.total[rank] = total
+            for component in range(5):
+                state.load[component, rank] = load[component, stretch]
+            state.total[rank] = _total(state, rank)
+            rank += 1
     for host in range(work.leader.size):
         _sum_up_host(inputs, work, host)
     return True
@@ -296,29 +294,25 @@ def _place_part(inputs: Inputs, work: Work, row: Ints, column: int, part: int, h
 
     If it does not fit, return False; then some of its shards are placed.
     """
-    # 1. Choose the shards and the ranks that they may go to.
-    option, host_ranks = row[column], inputs.host_ranks
+    option = row[column]
     placement = inputs.placement[option]
-    start, end = 0, inputs.first_shard[option + 1] - inputs.first_shard[option]
-    first, ranks, local_ranks = host * host_ranks, host_ranks, host_ranks
-    if placement == Placement.DEVICE:
-        first, ranks, local_ranks = 0, work.state.total.size, inputs.local_ranks
-    elif placement == Placement.HOSTS:
-        start, end = part * host_ranks, (part + 1) * host_ranks
-    # 2. Place shard i on rank i of the host, or on the least loaded rank that it fits.
-    for shard in range(start, end):
-        estimate, rank = inputs.estimate[inputs.first_shard[option] + shard], -1
-        if placement in (Placement.HOST_ROWS, Placement.HOSTS):
-            rank = first + shard - start
+    first, end = 0, inputs.first_shard[option + 1] - inputs.first_shard[option]
+    if placement == Placement.HOSTS:
+        first, end = part * inputs.host_ranks, (part + 1) * inputs.host_ranks
+    for shard in range(first, end):
+        estimate = inputs.estimate[inputs.first_shard[option] + shard]
+        if placement == Placement.DEVICE:
+            rank = _least_loaded_leader(inputs, work)
+            if not _fits(inputs, work, estimate, rank):
+                rank = _least_loaded(inputs, work, estimate, -1)
+        elif placement == Placement.HOST_COLUMNS:
+            rank = _least_loaded(inputs, work, estimate, host)
+        else:  # shard i of a part is on rank i of the host
+            rank = host * inputs.host_ranks + shard - first
             if not _fits(inputs, work, estimate, rank):
                 return False
-        else:
-            if placement == Placement.DEVICE:
-                rank = _least_loaded_leader(inputs, work)
-            if rank < 0 or not _fits(inputs, work, estimate, rank):
-                rank = _least_loaded(inputs, work, estimate, first, first + ranks, local_ranks)
-            if rank < 0:
-                return False
+        if rank < 0:
+            return False
         _put(inputs, work, estimate, rank)
         work.ranks[column, shard] = rank
     return True
@@ -349,7 +343,7 @@ def _sum_up_host(inputs: Inputs, work: Work, host: int) -> None:
     first = host * inputs.host_ranks
     for rank in range(first, min(first + inputs.host_ranks, total.size)):
         perf += total[rank]
-        if leader < 0 or _is_before(work.state, rank, leader, inputs.local_ranks):
+        if leader < 0 or _is_before(inputs, work, rank, leader):
             leader = rank
     work.leader[host] = leader
     if host < work.host_total.size:
@@ -361,32 +355,37 @@ def _least_loaded_leader(inputs: Inputs, work: Work) -> int:
     """Return the least loaded of all ranks."""
     chosen = -1
     for leader in work.leader:
-        if leader >= 0 and (
-            chosen < 0 or _is_before(work.state, leader, chosen, inputs.local_ranks)
-        ):
+        if leader >= 0 and (chosen < 0 or _is_before(inputs, work, leader, chosen)):
             chosen = leader
     return chosen
 
 
 @subroutine
-def _least_loaded(
-    inputs: Inputs, work: Work, estimate: int, first: int, end: int, local_ranks: int
-) -> int:
-    """Return the least loaded rank in [first, end) that a shard fits, or -1."""
-    chosen = -1
+def _least_loaded(inputs: Inputs, work: Work, estimate: int, host: int) -> int:
+    """Return the least loaded rank of a host, or of all ranks if it is -1, that a shard fits.
+
+    Return -1 if it fits on none. Equally loaded ranks of a host are in their order.
+    """
+    chosen, total = -1, work.state.total
+    first, end = host * inputs.host_ranks, (host + 1) * inputs.host_ranks
+    if host < 0:
+        first, end = 0, total.size
     for rank in range(first, end):
-        better = chosen < 0 or _is_before(work.state, rank, chosen, local_ranks)
+        better = chosen < 0 or total[rank] < total[chosen]
+        if host < 0:
+            better = better or _is_before(inputs, work, rank, chosen)
         if better and _fits(inputs, work, estimate, rank):
             chosen = rank
     return chosen
 
 
 @subroutine
-def _is_before(state: Ranks, rank: int, other: int, local_ranks: int) -> bool:
+def _is_before(inputs: Inputs, work: Work, rank: int, other: int) -> bool:
     """Whether torchrec prefers `rank` to a lower one: it is less loaded, or has a lower place."""
-    if state.total[rank] != state.total[other]:
-        return bool(state.total[rank] < state.total[other])
-    return bool(rank % local_ranks < other % local_ranks)
+    total, place = work.state.total, inputs.place
+    return bool(
+        total[rank] < total[other] or (total[rank] == total[other] and place[rank] < place[other])
+    )
 
 
 @subroutine

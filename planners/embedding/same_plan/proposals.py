@@ -26,7 +26,6 @@ from planners.embedding.same_plan.bin_proposer import (
     BinProposer,
     BinProposer2D,
     grouped,
-    smallest,
 )
 from planners.embedding.search.space import Devices, Floats, Ints, SearchSpace
 
@@ -176,7 +175,8 @@ def _in_chunks(rows: Iterable[Ints] | Iterable[int]) -> Stream:
 
 def _over_bins(proposer: BinProposer, space: SearchSpace, devices: Devices) -> Stream:
     if space.tables:
-        yield smallest(*proposer.by_table(space))[np.newaxis]
+        options, first = proposer.by_table(space)
+        yield options[np.newaxis, first[:-1]]  # the smallest option of each table
         yield from proposer.cheapest(space, devices, compiled=True)
 
 

@@ -21,25 +21,17 @@ from typing import IO, Any, cast
 PACKAGE = "planners.embedding"
 COMMAND = f"python -m {PACKAGE}.search.warm_up"
 
-SAME_PLAN = ("same_plan.placing",)
-"""The modules of kernels that every search for torchrec's plan uses, within the package."""
-
-BINS = ("same_plan.bins",)
-"""The modules that proposers over bins of memory use as well."""
+SAME_PLAN = ("same_plan.placing", "same_plan.bins")
+"""The modules of kernels that a search for torchrec's plan uses, within the package."""
 
 # In the order in which a search needs them, except `rounds`, which takes longest to compile.
-BEST_PLAN = (
-    *SAME_PLAN,
-    "best_plan.rounds",
-    *BINS,
-    "best_plan.pricing",
-)
+BEST_PLAN = ("same_plan.placing", "best_plan.rounds", "same_plan.bins", "best_plan.pricing")
 """The modules that a search for the best plan uses."""
 
 _POLL_SECONDS = 0.02
 _SILENT_SECONDS = 2.0  # a longer wait is announced
 _MOST_SECONDS = 300.0  # after a longer wait, as for a process that is stopped, kernels compile here
-_NICENESS = 10  # of a compiling process that no search waits for
+_NICENESS = 10  # of a compiling process: a job's search may run at the same time
 
 logger = logging.getLogger("shardbench")
 
@@ -52,13 +44,6 @@ class CannotCompile(Exception):
 
     def __init__(self, reason: object) -> None:
         super().__init__(f"its kernels could not be compiled: {str(reason).rstrip('.')}")
-
-
-def kernels_of(proposers: Iterable[object]) -> tuple[str, ...]:
-    """Return the modules of kernels that a search for torchrec's plan with these proposers uses."""
-    names = {type(proposer).__name__ for proposer in proposers}
-    over_bins = names & {"DynamicProgrammingProposer", "BinProposer", "BinProposer2D"}
-    return (*SAME_PLAN, *(BINS if over_bins else ()))
 
 
 def are_loaded(modules: Iterable[str]) -> bool:
@@ -93,11 +78,11 @@ def _kernels(module: str) -> Sequence[Any]:
     return compiling.KERNELS.get(f"{PACKAGE}.{module}", ())
 
 
-def advance(modules: Iterable[str], urgent: bool = False) -> bool:
+def advance(modules: Iterable[str]) -> bool:
     """Start processes that compile missing kernels; return, without waiting, True if none is.
 
-    At most one process started here runs at a time, at low priority; if `urgent`, one per core, at
-    normal priority. Raise CannotCompile if an earlier process failed or none can be started.
+    At most one process per core that was started here runs at a time, at low priority. Raise
+    CannotCompile if an earlier process failed or none can be started.
     """
     for module, process in list(_running.items()):
         if process.poll() is not None:
@@ -108,12 +93,12 @@ def advance(modules: Iterable[str], urgent: bool = False) -> bool:
                 raise CannotCompile(reason or f"exit code {process.returncode}")
     missing = [module for module in modules if not are_kept((module,))]
     for module in missing:
-        if module not in _running and len(_running) < (_cores() if urgent else 1):
-            _start(module, missing, 0 if urgent else _NICENESS)
+        if module not in _running and len(_running) < len(os.sched_getaffinity(0)):
+            _start(module, missing)
     return not missing
 
 
-def _start(module: str, missing: Sequence[str], niceness: int) -> None:
+def _start(module: str, missing: Sequence[str]) -> None:
     """Start a process that compiles `module`, then `missing`, unless `module` is locked."""
     lock = _locked(module)
     if lock is None:
@@ -134,7 +119,7 @@ def _start(module: str, missing: Sequence[str], niceness: int) -> None:
         raise CannotCompile(error) from error
     _running[module] = process
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, process.pid, niceness)
+        os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
 
 
 def _locked(module: str) -> IO[str] | None:
@@ -159,7 +144,7 @@ def _locked(module: str) -> IO[str] | None:
 def begin(modules: Iterable[str]) -> None:
     """Start to compile the kernels of modules on all cores, for a later call of `ready`."""
     with suppress(CannotCompile):
-        advance(modules, urgent=True)
+        advance(modules)
 
 
 def ready(modules: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -171,7 +156,7 @@ def ready(modules: Iterable[str], clock: Callable[[], float] = time.monotonic) -
     modules, began = tuple(modules), clock()
     with suppress(CannotCompile):
         while not are_kept(modules) and clock() - began < _MOST_SECONDS:
-            advance(modules, urgent=True)
+            advance(modules)
             if clock() - began > _SILENT_SECONDS:
                 _announce()
             time.sleep(_POLL_SECONDS)
@@ -185,10 +170,6 @@ def _announce() -> None:
         "`%s` does it in advance.",
         COMMAND,
     )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
 
 
 def _compile_here(module: str, others: Iterable[str]) -> None:

@@ -2,9 +2,8 @@
 
 import csv
 import io
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -87,8 +86,9 @@ _FACTORS = Meta(
 _NAME = Meta(pattern=r"^[^.]*$", description="without '.', which torch reserves in parameter names")
 
 
-def _one_of(words: Iterable[str]) -> Meta:
-    return Meta(pattern=f"^({'|'.join(words)})$", description=f"one of {', '.join(words)}")
+def one_of(words: Collection[str]) -> Meta:
+    """Return the condition that a text is one of some words."""
+    return Meta(pattern=rf"^({'|'.join(words)})\Z", description=f"one of {', '.join(words)}")
 
 
 FIELDS: Mapping[str, Any] = {
@@ -100,8 +100,8 @@ FIELDS: Mapping[str, Any] = {
     "pooling_factor": Annotated[
         tuple[Annotated[float, Meta(gt=0, le=MOST_POOLING)], ...], _FACTORS
     ],
-    "dtype": Annotated[str, _one_of(ITEM_BYTES)],
-    "lookup": Annotated[str, _one_of(get_args(Lookup))],
+    "dtype": Annotated[str, one_of(ITEM_BYTES)],
+    "lookup": Annotated[str, one_of(get_args(Lookup))],
 }
 """The type of each column, with its limits and a description of allowed values."""
 
@@ -126,17 +126,16 @@ def value_of(field: str, value: Any, place: str, kind: Any = None) -> Any:
 def cells_of(
     data: bytes, file: str, *, is_parquet: bool, delimiters: str = ",", only: Collection[str] = ()
 ) -> Iterator[Sequence[object]]:
-    """Yield the header and then the rows of a CSV or Parquet file.
+    """Return the header and then the rows of a CSV or Parquet file.
 
     Of a Parquet file only the columns `only` are read, or all if it is empty. The delimiter of a
     CSV file is the one most frequent in its header; blank lines and lines that start with `#` are
     skipped. Raises UsageError for an unreadable file, and for no rows or too many.
     """
     rows = _parquet_cells(data, file, only) if is_parquet else _csv_cells(data, file, delimiters)
-    beginning = list(islice(rows if data else (), 2))
-    if len(beginning) < 2:
+    if len(rows) < 2:
         raise UsageError(f"{file} lists no table; it must have one row per table.")
-    yield from chain(beginning, rows)
+    return iter(rows)
 
 
 def as_text(cell: object) -> str:
@@ -144,7 +143,7 @@ def as_text(cell: object) -> str:
     return "" if cell is None or cell != cell else str(cell).strip()
 
 
-def _csv_cells(data: bytes, file: str, delimiters: str) -> Iterator[Sequence[object]]:
+def _csv_cells(data: bytes, file: str, delimiters: str) -> Sequence[Sequence[object]]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -163,20 +162,19 @@ def _csv_cells(data: bytes, file: str, delimiters: str) -> Iterator[Sequence[obj
                 f"{file}, row {number}: it must have at most {len(rows[0])} cells, "
                 f"one per column, not {len(cells)}."
             )
-        yield cells
+    return rows
 
 
-def _parquet_cells(data: bytes, file: str, only: Collection[str]) -> Iterator[Sequence[object]]:
+def _parquet_cells(data: bytes, file: str, only: Collection[str]) -> Sequence[Sequence[object]]:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(io.BytesIO(data)) as opened:
             columns = [name for name in opened.schema_arrow.names if not only or name in only]
-            yield columns
             _check_number(opened.metadata.num_rows, file)
             content = opened.read(columns if only else None)
-            yield from zip(*(column.to_pylist() for column in content.columns), strict=True)
+            return [columns, *zip(*(column.to_pylist() for column in content.columns), strict=True)]
     except (pa.ArrowException, OSError, ValueError):
         raise UsageError(f"{file} cannot be read: it must be a Parquet file.") from None
 

@@ -52,9 +52,8 @@ def _compiled(name: str) -> Prepare:
         from planners.embedding.drop_in.planner import Planner
         from planners.embedding.search import warm_up
 
-        components = _proposer(name)
-        warm_up.ready(warm_up.kernels_of(make() for make in components.values()))
-        return prepare(problem, Planner, **components)
+        warm_up.ready(warm_up.SAME_PLAN)
+        return prepare(problem, Planner, **_proposer(name))
 
     return prepared
 

@@ -11,7 +11,8 @@ from types import FunctionType
 from random_rows import placements
 from small_problems import searched
 
-from planners.embedding.best_plan.rounds import BEST, NOWHERE, search
+from planners.embedding.best_plan.insertion import BEST, NOWHERE
+from planners.embedding.best_plan.rounds import search
 
 
 def done() -> dict:

@@ -18,9 +18,10 @@ from small_problems import (
 )
 
 from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.insertion import BEST, BOUND, TARGET
 from planners.embedding.best_plan.linear import linear_bound
 from planners.embedding.best_plan.local import LocalSearch, local_tables, plan_of
-from planners.embedding.best_plan.rounds import BEST, BOUND, SAMPLE, TARGET, search, target_of
+from planners.embedding.best_plan.rounds import SAMPLE, search, target_of
 from planners.embedding.search.space import search_space
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 import torch
 from captured_models import bags, built, captured, plan_again, plan_live, random_script, script
 from hypothesis import HealthCheck, given, settings, strategies as st
+from torchrec.distributed import types
+from torchrec.distributed.planner import storage_reservations as reserving
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.proposers import GreedyProposer
 from torchrec.distributed.planner.shard_estimators import (
@@ -16,19 +19,7 @@ from torchrec.distributed.planner.shard_estimators import (
     EmbeddingPerfEstimator,
     EmbeddingStorageEstimator,
 )
-from torchrec.distributed.planner.storage_reservations import (
-    FixedAbsoluteStorageReservation,
-    FixedPercentageStorageReservation,
-    HeuristicalStorageReservation,
-)
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
-from torchrec.distributed.types import (
-    BoundsCheckMode,
-    CacheAlgorithm,
-    CacheParams,
-    KeyValueParams,
-    MultiPassPrefetchConfig,
-)
 from torchrec.modules.embedding_configs import DataType
 
 from harness.model.errors import NotApplicable, UsageError
@@ -45,7 +36,7 @@ class OwnProposer(GreedyProposer):
     """A user's own proposer."""
 
 
-class OwnReservation(FixedPercentageStorageReservation):
+class OwnReservation(reserving.FixedPercentageStorageReservation):
     """A user's own reservation."""
 
 
@@ -73,8 +64,8 @@ def test_a_plan_is_compared_with_the_planner_of_the_job_if_it_can_plan_again(pat
 
 
 def test_where_there_is_no_plan_there_is_none_again_for_the_same_reason(path):
-    reserving = lambda: HeuristicalStorageReservation(0.1, 6.0, 10**6)  # noqa: E731
-    was = captured(script(hbm=1000, storage_reservation=reserving), path)
+    make = partial(reserving.HeuristicalStorageReservation, 0.1, 6.0, 10**6)
+    was = captured(script(hbm=1000, storage_reservation=make), path)
     assert "negative available hbm storage" in was.error
     assert plan_again(built(path)).error == was.error
     live = script()
@@ -94,18 +85,18 @@ def test_constraints_of_every_kind_are_made_again(path):
         sharding_types=["table_wise"],
         compute_kernels=["fused", "fused_uvm_caching"],
         pooling_factors=[np.float64(2.5)],
-        cache_params=CacheParams(
-            algorithm=CacheAlgorithm.LRU,
+        cache_params=types.CacheParams(
+            algorithm=types.CacheAlgorithm.LRU,
             load_factor=0.3,
             reserved_memory=1.5,
             precision=DataType.FP16,
             prefetch_pipeline=True,
             stats=stats,
-            multipass_prefetch_config=MultiPassPrefetchConfig(4, 16),
+            multipass_prefetch_config=types.MultiPassPrefetchConfig(4, 16),
         ),
-        bounds_check_mode=BoundsCheckMode.FATAL,
+        bounds_check_mode=types.BoundsCheckMode.FATAL,
         output_dtype=DataType.BF16,
-        key_value_params=KeyValueParams(l2_cache_size=3, max_l1_cache_size=None),
+        key_value_params=types.KeyValueParams(l2_cache_size=3, max_l1_cache_size=None),
         device_group="cuda",
     )
     live.constraints = {"table_1": constraints}
@@ -123,9 +114,9 @@ def test_constraints_of_every_kind_are_made_again(path):
 def test_the_order_of_options_is_the_live_planners(path, monkeypatch):
     """TorchRec up to 1.8.0 enumerates in the order of a set, which differs between processes."""
     live = script(bags(tables=6))
-    types = ["row_wise", "table_wise", "column_wise", "table_row_wise"]
+    kinds = ["row_wise", "table_wise", "column_wise", "table_row_wise"]
     kernels = ["fused", "fused_uvm", "fused_uvm_caching"]
-    live.constraints = {f"table_{n}": ParameterConstraints(types, kernels) for n in range(6)}
+    live.constraints = {f"table_{n}": ParameterConstraints(kinds, kernels) for n in range(6)}
     usual = plan_live(live)
     with monkeypatch.context() as patch:
         for name in ("_filter_sharding_types", "_filter_compute_kernels"):
@@ -188,20 +179,16 @@ def test_planning_a_captured_problem_leaves_no_filter_on_the_root_logger(path, c
     assert "Sharding spec not found" not in caplog.text
 
 
+_BOTH = {"HBM reserved", "HBM per GPU"}
+
+
 @pytest.mark.parametrize(
     ("reservation", "helps"),
     [
-        (lambda: FixedPercentageStorageReservation(0.99), {"HBM reserved", "HBM per GPU"}),
-        (
-            lambda: FixedAbsoluteStorageReservation(2**30 - 2**20),
-            {"HBM reserved", "HBM per GPU"},
-        ),
-        (
-            lambda: HeuristicalStorageReservation(0.5, dense_tensor_estimate=2**30),
-            {"HBM reserved", "HBM per GPU"},
-        ),
-        # It is known for the captured machines alone.
-        (lambda: OwnReservation(0.99), {"HBM reserved"}),
+        (lambda: reserving.FixedPercentageStorageReservation(0.99), _BOTH),
+        (lambda: reserving.FixedAbsoluteStorageReservation(2**30 - 2**20), _BOTH),
+        (lambda: reserving.HeuristicalStorageReservation(0.5, 6.0, 2**30), _BOTH),
+        (lambda: OwnReservation(0.99), {"HBM reserved"}),  # known for the captured machines alone
     ],
 )
 def test_a_captured_problem_has_the_remedies_of_its_job(path, reservation, helps):
@@ -214,6 +201,6 @@ def test_a_captured_problem_has_the_remedies_of_its_job(path, reservation, helps
         validate(remedy.problem, remedy.decision)
         assert remedy.gap < 0.02
     names = {remedy.name for remedy in outcome.remedies}
-    assert names & {"HBM reserved", "HBM per GPU"} == helps
+    assert names & _BOTH == helps
     obstacle = "its storage reservation OwnReservation is neither torchrec's nor shardbench's"
     assert (obstacle in "\n".join(outcome.findings)) == ("HBM per GPU" not in helps)

@@ -2,15 +2,13 @@
 
 from unittest import mock
 
+import built_problem
 from compared import come_to
 from hypothesis import strategies as st
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer
 
-from harness.contract import WorkloadSpec
-from harness.topologies.lookup import find_topology
 from planners.embedding.drop_in.planner import Planner
-from planners.embedding.problem import build
 
 randoms = st.randoms(use_true_random=False)
 
@@ -24,7 +22,7 @@ def standing_still() -> float:
 
 
 def problem(workload: str = "synthetic[tables=5,seed=2]", gpus: int = 8):
-    return build(WorkloadSpec.parse(workload), find_topology("dgx_a100_80gb", gpus))
+    return built_problem.problem(workload, gpus=gpus)
 
 
 def new_planner(built, planner=Planner, **arguments):

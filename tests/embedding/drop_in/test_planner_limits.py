@@ -1,23 +1,33 @@
-"""The planner obeys its time limit, ignores the order of options, and checks the release."""
+"""The planner's limits of time and memory, and its independence of order and release."""
 
 import copy
 import warnings
 from dataclasses import replace
+from itertools import chain
 
+import numpy as np
 import pytest
 import torchrec
 from compared import come_to, components
 from hypothesis import given, strategies as st
 from planned import decided, little_work, new_planner, problem, randoms, standing_still
 from random_options import random_case
+from small_problems import option
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import PlannerError
 
 from harness.contract.supported_releases import UnsupportedRelease
-from planners.embedding.drop_in.compiled_search import CompiledSearch
+from planners.embedding.drop_in import compiled_search
+from planners.embedding.drop_in.compiled_search import (
+    CompiledSearch,
+    failed_proposals,
+    least_memory,
+)
 from planners.embedding.drop_in.planner import RELEASES, Planner
 from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.outcome import NotFound
+from planners.embedding.search.space import search_space
 
 
 class Ticking:
@@ -76,9 +86,9 @@ def test_without_a_plan_in_time_the_error_is_torchrecs():
 def test_the_best_plan_is_the_same_in_whatever_order_options_are_listed(random, towers):
     """All kernels of a table have the same estimates, so plans tie."""
     case, alike = random_case(random, most_tables=4, towers=towers), {}
-    for option in case.options:
-        shards = alike.setdefault((option.fqn, option.sharding_type), option.shards)
-        option.shards = copy.deepcopy(shards)
+    for each in case.options:
+        shards = alike.setdefault((each.fqn, each.sharding_type), each.shards)
+        each.shards = copy.deepcopy(shards)
     plans = []
     for _ in range(3):
         tables = [
@@ -86,7 +96,7 @@ def test_the_best_plan_is_the_same_in_whatever_order_options_are_listed(random, 
         ]
         for options in tables:
             random.shuffle(options)
-        shuffled = replace(case, options=[option for options in tables for option in options])
+        shuffled = replace(case, options=[*chain(*tables)])
         planner = Planner(mode="best-plan", search_seconds=60, **components(shuffled))
         planner._clock = standing_still
         outcome, _, _ = come_to(planner)
@@ -119,3 +129,27 @@ def test_on_another_release_all_is_torchrecs_own(monkeypatch):
     planner = new_planner(built, any_release=True)
     assert type(planner._enumerator) is DistinctShardEnumerator
     assert decided(planner, built) == expected
+
+
+def space():
+    return search_space(
+        [
+            option(0, "device", (8, 0, 1.0), (4, 2, 1.0)),
+            option(0, "host_columns", (5, 3, 2.0)),
+            option(1, "device", (7, 1, 1.0)),
+            option(1, "host_columns", (7, 0, 1.0)),
+        ]
+    )
+
+
+@pytest.mark.parametrize("most", [0, 100])
+def test_the_memory_of_each_option_is_that_of_its_shards(monkeypatch, most):
+    monkeypatch.setattr(compiled_search, "MOST_SHARDS", most)
+    proposals = failed_proposals(space(), NotFound(np.array([0, 2]), np.array([1, 3]), 2))
+    hbm = [[sum(shard.storage.hbm for shard in o.shards) for o in row] for row in proposals]
+    assert hbm == [[12, 7], [5, 7]]
+    assert len(proposals[0][0].shards) == (2 if most else 1)
+
+
+def test_the_least_memory_goes_by_hbm_and_then_by_host_memory():
+    assert least_memory(space()).tolist() == [1, 3]

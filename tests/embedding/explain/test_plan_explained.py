@@ -6,11 +6,13 @@ from functools import cache
 from io import StringIO
 from random import Random
 
+import numpy as np
 import pytest
 from built_problem import problem as built
 from hypothesis import assume, given, settings, strategies as st
 from random_options import random_case
 from rich.console import Console
+from small_problems import load, problems, ways
 from torchrec.distributed.planner.perf_models import NoopPerfModel
 
 from harness.contract import Question, UsageError
@@ -18,11 +20,13 @@ from harness.model.ids import CellId
 from harness.planning.plan import Explained
 from planners.embedding import FAMILY
 from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.parts import parts_of
 from planners.embedding.best_plan.presolve import presolved
+from planners.embedding.explain.alternatives import placed
 from planners.embedding.explain.bound import reasons
 from planners.embedding.explain.explain import explain, explain_table
 from planners.embedding.quality import arrays, quality
-from planners.embedding.search.space import devices_of, load_of_plan, search_space
+from planners.embedding.search.space import Load, devices_of, load_of_plan, search_space
 from shardbench.commands.explain import shown
 
 CASES = (
@@ -180,6 +184,7 @@ def test_it_is_shown_in_80_columns_and_is_json(case):
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     assert not any("…" in line for line in lines)
+    assert any(line.split()[-2:] == ["HBM", "DDR"] for line in lines)  # no column is cut off
     json.dumps(made.document, allow_nan=False)
 
 
@@ -188,9 +193,9 @@ def test_a_single_table_has_all_its_options_and_what_forbids_others(case):
     """Every enumerated option of the table is there, with its cost or the reason against it."""
     problem, plan = planned(*case)
     space, _ = arrays(problem)
-    for placed in plan.options:
-        made = explain_table(problem, plan, Question(table=placed.name))
-        kinds = {(o.sharding_type, o.compute_kernel) for o in space.options if o.fqn == placed.fqn}
+    for here in plan.options:
+        made = explain_table(problem, plan, Question(table=here.name))
+        kinds = {(o.sharding_type, o.compute_kernel) for o in space.options if o.fqn == here.fqn}
         now, *others = made.document["alternatives"]
         assert now["slowest_rank_ms"] == quality(problem, plan)["max_rank_ms"]
         assert {(o["sharding_type"], o["compute_kernel"]) for o in (now, *others)} == kinds
@@ -200,6 +205,46 @@ def test_a_single_table_has_all_its_options_and_what_forbids_others(case):
         assert helps == ("With this table as" in made.sentences[0])
 
 
+def test_what_the_planner_has_proven_best_is_called_so():
+    pytest.importorskip("ortools")
+    problem, plan = planned("synthetic[tables=12,seed=3]", 8, "certified")
+    seen = explain(problem, plan, Question(None, 1))
+    assert any("Proven best" in sentence for sentence in seen.sentences)
+
+
 def test_a_table_that_does_not_exist_is_refused():
     with pytest.raises(UsageError, match="Unknown table 'tabel_0'; did you mean table_0"):
         explain_table(*planned(*CASES[0]), Question(table="tabel_0"))
+
+
+@given(problems(), st.data())
+def test_a_placement_is_possible_and_the_best_of_equal_shards(problem, data):
+    space, on = problem
+    option = data.draw(st.integers(0, len(space.options) - 1))
+    perf = data.draw(st.lists(st.integers(0, 8), min_size=on.ranks, max_size=on.ranks))
+    used = np.full((on.ranks, 3), data.draw(st.integers(0, 2)))
+    others = Load(np.array(perf) / 10, used.copy())
+    possible = []
+    for ranks in ways(space, on, option):
+        own = load(space, on, option, ranks)
+        there = own[:, 4] > 0
+        if ((used + own[:, 1:4])[there] <= on.storage[there]).all():
+            possible.append(Load(others.perf + own[:, 0], used + own[:, 1:4].astype(int)))
+    are_equal = len(np.unique(space.estimates_of(option))) == 1
+    now = placed(space, on, parts_of(space, on), others, option)
+    assert others.perf.tolist() == [ms / 10 for ms in perf]
+    assert (others.used == used).all()
+    if not isinstance(now, Load):
+        assert now["why_not"]
+        assert not possible or not are_equal
+        if now.get("lacking"):
+            needed, free = now["needed_bytes"], now["free_bytes"]
+            # Nothing at all goes onto a rank that is overfull without it.
+            assert needed > free or needed == free == 0
+        return
+    assert any(
+        (now.used == other.used).all() and now.perf == pytest.approx(other.perf)
+        for other in possible
+    )
+    if are_equal:
+        assert now.rating == pytest.approx(min(other.rating for other in possible))

@@ -4,7 +4,6 @@ import copy
 from random import Random
 
 import numpy as np
-import pytest
 from hypothesis import given, strategies as st
 from random_options import MEGABYTE, Case, random_case
 from random_rows import placements, random_rows
@@ -108,23 +107,6 @@ def test_ratings_of_worse_rows_are_lower_bounds():
         assert (quick[placed] <= exact[placed] * (1 + 1e-9)).all()
         lower += int((quick[placed] < exact[placed] * (1 - 1e-9)).sum())
     assert lower > 10, "few rows were rated without being placed"
-
-
-@pytest.mark.parametrize(
-    "partitioner",
-    [GreedyPerfPartitioner(), MemoryBalancedPartitioner(4, 0.5)],
-    ids=lambda p: type(p).__name__,
-)
-def test_earlier_rows_do_not_change_where_a_row_goes(partitioner):
-    for seed in range(40):
-        random = Random(seed)
-        case = random_case(random, unit=8 * MEGABYTE)
-        rows = np.vstack([random_rows(random, case) for _ in range(4)])
-        space, devices = search_space(case.options), devices_of(case.topology)
-        rules = rules_of(partitioner)
-        alone = [Partition(space, devices, rules, exact=True).place(row[None]) for row in rows]
-        together = Partition(space, devices, rules, exact=True)
-        np.testing.assert_array_equal(together.place(rows), np.concatenate(alone))
 
 
 def test_the_random_cases_are_neither_all_easy_nor_all_impossible():

@@ -2,11 +2,11 @@
 
 import copy
 import math
-from random import Random
 
 import pytest
 from compared import come_to, components
 from hypothesis import given, settings, strategies as st
+from proposing import option, topology
 from random_options import MEGABYTE, Case, random_case
 from torchrec.distributed.planner.partitioners import (
     GreedyPerfPartitioner,
@@ -20,14 +20,7 @@ from torchrec.distributed.planner.proposers import (
     GridSearchProposer,
     UniformProposer,
 )
-from torchrec.distributed.planner.types import (
-    CustomTopologyData,
-    Perf,
-    PlannerError,
-    Shard,
-    Storage,
-    Topology,
-)
+from torchrec.distributed.planner.types import PlannerError
 
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.same_plan.bin_proposer import BinProposer
@@ -53,10 +46,8 @@ PROPOSERS = {
 }
 PARTITIONERS = {
     "none": lambda: None,
-    "by perf": lambda: GreedyPerfPartitioner(SortBy.PERF),
-    "modules first": lambda: GreedyPerfPartitioner(balance_modules=True),
+    "by perf, modules first": lambda: GreedyPerfPartitioner(SortBy.PERF, balance_modules=True),
     "memory": MemoryBalancedPartitioner,
-    "memory, modules first": lambda: MemoryBalancedPartitioner(3, 0.5, balance_modules=True),
 }
 
 
@@ -81,26 +72,17 @@ def planners(case: Case, proposer, partitioner=PARTITIONERS["none"]):
     ]
 
 
-# Two tables on two ranks: options 0 and 1 are of one table, 2 and 3 of the other; 1 and 3 cost
-# more, and 0 and 2 do not fit.
 def small_case(hbm=(9, 2, 9, 3)) -> Case:
-    case = random_case(Random(5), most_tables=1)
-    options = []
-    for number, amount in enumerate(hbm):
-        option = copy.deepcopy(case.options[0])
-        option.name = f"table_{number // 2}"
-        option.sharding_type, option.partition_by = "table_wise", "device"
-        option.compute_kernel = ("fused", "fused_uvm")[number % 2]
-        option.shards = [Shard([1, 1], [0, 0], Storage(amount, 0), Perf(number % 2 + 1.0, 0, 0, 0))]
-        options.append(option)
-    data = CustomTopologyData({"hbm_cap": [4, 4]}, 2)
-    return Case(options, Topology(2, "cuda", custom_topology_data=data, created_by_factory=True))
+    """Return tables with two options each, the second one slower, on two ranks with 4 bytes."""
+    options = [
+        option(number // 2, (amount, 0, number % 2 + 1.0)) for number, amount in enumerate(hbm)
+    ]
+    return Case(options, topology("cuda", 2, 4, 100))
 
 
-def search(case: Case, proposers, **arguments):
-    same_plan = SamePlan(proposers, PartitionRules(), **arguments)
-    outcome = same_plan(search_space(case.options), devices_of(case.topology))
-    return same_plan, outcome
+def search(case: Case, proposers, deadline=None):
+    same_plan = SamePlan(proposers, PartitionRules(), deadline)
+    return same_plan, same_plan(search_space(case.options), devices_of(case.topology))
 
 
 def test_a_proposal_is_tried_once_whoever_makes_it():
@@ -113,78 +95,64 @@ def test_a_proposal_is_tried_once_whoever_makes_it():
 def test_without_a_plan_the_first_of_the_smallest_and_the_last_proposal_are_kept(hbm, smallest):
     _, outcome = search(small_case(hbm), [GridSearchProposer()])
     assert isinstance(outcome, NotFound)
-    assert outcome.smallest.tolist() == smallest
-    assert outcome.last.tolist() == [1, 3]
-    assert outcome.proposals == 4
+    assert (outcome.smallest.tolist(), outcome.last.tolist()) == (smallest, [1, 3])
 
 
 def test_equal_options_are_one():
     """TorchRec identifies an option by its hash, which ignores e.g. the batch size."""
     case = small_case()
     twin = copy.deepcopy(case.options[1])
-    _, alone = search(case, [GridSearchProposer()])
     case.options.append(twin)
-    _, with_twin = search(case, [GridSearchProposer()])
-    assert with_twin.proposals == alone.proposals
+    assert search(case, [GridSearchProposer()])[1].proposals == 4
     twin.shards[0].storage.hbm = 1
-    _, with_another = search(case, [GridSearchProposer()])
-    assert with_another.proposals == 6
+    assert search(case, [GridSearchProposer()])[1].proposals == 6
 
 
 def test_time_that_is_up_ends_the_search_between_chunks():
-    case = small_case(hbm=(0,) * 20)
-    _, whole = search(case, [GridSearchProposer()], deadline=None)
-    assert whole.proposals == 2**10
-    same_plan, outcome = search(
-        case, [GridSearchProposer()], deadline=Deadline(5, iter([0, 4, 6]).__next__)
-    )
+    deadline = Deadline(5, iter([0, 4, 6]).__next__)
+    same_plan, outcome = search(small_case(hbm=(0,) * 20), [GridSearchProposer()], deadline)
     assert isinstance(outcome, Found)
     assert outcome.proposals == same_plan.proposals == 16 + 32
 
 
-def with_two_tables_to_hold_together(case: Case) -> None:
-    for option in case.options:
-        option.dependency = "tower"
-
-
-def with_a_grid_and_no_whole_host(case: Case) -> None:
-    case.options[0].partition_by = "multi_host"
-    case.options[0].sharding_type = "grid_shard"
-    case.topology._intra_group_size = 4
-
-
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("changed", "reason"),
     [
+        (lambda case: change(case.options[0].shards[0].storage, ddr=-1), "negative or not finite"),
+        (lambda case: change(case.options[1].shards[0].perf, fwd_comms=math.inf), "not finite"),
         (
-            lambda case: setattr(case.options[0].shards[0].storage, "ddr", -1),
-            "negative or not finite",
+            lambda case: [change(option, dependency="tower") for option in case.options],
+            "tables that depend on each other",
         ),
         (
-            lambda case: setattr(case.options[1].shards[0].perf, "fwd_comms", math.inf),
-            "negative or not finite",
+            lambda case: (
+                change(case.options[0], partition_by="multi_host", sharding_type="grid_shard"),
+                change(case.topology, _intra_group_size=4),
+            ),
+            "no whole host for a grid",
         ),
-        (with_two_tables_to_hold_together, "tables that depend on each other"),
-        (with_a_grid_and_no_whole_host, "no whole host for a grid"),
         (
-            lambda case: setattr(case.topology.devices[1].perf, "bwd_comms", 1.5),
+            lambda case: change(case.topology.devices[1].perf, bwd_comms=1.5),
             "devices are not empty",
         ),
         (
-            lambda case: setattr(case.topology.devices[1].storage, "ddr", 3.5),
+            lambda case: change(case.topology.devices[1].storage, ddr=3.5),
             "do not hold whole bytes",
         ),
         (
-            lambda case: vars(case.options[2]).update(
-                compute_kernel="key_value", sharding_type="column_wise"
-            ),
+            lambda case: change(case.options[2], compute_kernel="key_value"),
             "kernel key_value by columns",
         ),
     ],
 )
-def test_a_case_that_is_not_compiled_is_left_to_torchrec(change, reason, caplog):
+def test_a_case_that_is_not_compiled_is_left_to_torchrec(changed, reason, caplog):
     case = small_case()
-    change(case)
+    changed(case)
     upstream, compiled = planners(case, GreedyProposer)
     assert come_to(compiled) == come_to(upstream)
     assert reason in caplog.text
+
+
+def change(target, **attributes) -> None:
+    for name, value in attributes.items():
+        setattr(target, name, value)

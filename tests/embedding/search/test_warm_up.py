@@ -12,6 +12,8 @@ import pytest
 
 from planners.embedding.search import warm_up
 
+BINS = ["same_plan.bins"]
+
 SEARCH = """
 from random import Random
 
@@ -51,7 +53,7 @@ logging.basicConfig(stream=sys.stdout, format="%(message)s")
 started = []
 start = subprocess.Popen
 warm_up.subprocess.Popen = lambda *words, **options: started.append(1) or start(*words, **options)
-warm_up.ready(warm_up.BINS)
+warm_up.ready(["same_plan.bins"])
 from planners.embedding.same_plan import bins
 kernels = compiling.KERNELS[bins.__name__]
 json.dump([len(started), [len(kernel.signatures) for kernel in kernels]], sys.stdout)
@@ -107,8 +109,8 @@ def test_a_damaged_file_is_compiled_again_and_a_whole_one_is_used(cold):
     os.truncate(damaged, whole // 2)
     assert set(result_of(process(COMPILE, cold))[1]) == {1}
     assert damaged.stat().st_size > whole // 2
-    assert warm_up.are_kept(warm_up.BINS)
-    assert warm_up.advance(warm_up.BINS)
+    assert warm_up.are_kept(BINS)
+    assert warm_up.advance(BINS)
     assert not warm_up._running
 
 
@@ -135,9 +137,9 @@ def test_a_wait_is_announced_after_two_seconds_and_ends(seconds, announced, monk
     """A compiling process that is stopped holds up a planner for minutes, not for ever."""
     kept = chain(repeat(False, seconds), repeat(True))
     monkeypatch.setattr(warm_up, "are_kept", lambda modules: next(kept))
-    monkeypatch.setattr(warm_up, "advance", lambda modules, **options: False)
+    monkeypatch.setattr(warm_up, "advance", lambda modules: False)
     monkeypatch.setattr(warm_up.time, "sleep", lambda seconds: None)
     warm_up._announce.cache_clear()
-    warm_up.ready(warm_up.BINS, clock=count().__next__)
+    warm_up.ready(BINS, clock=count().__next__)
     logged = [record for record in caplog.records if record.name == "shardbench"]
     assert [warm_up.COMMAND in record.getMessage() for record in logged] == [True] * announced
