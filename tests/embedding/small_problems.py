@@ -1,6 +1,5 @@
 """Problems with so few tables that all plans can be enumerated, and searches of such problems."""
 
-import math
 from itertools import permutations, product
 
 import numpy as np
@@ -10,8 +9,9 @@ from torch import nn
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 
 from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.insertion import DOUBLINGS
 from planners.embedding.best_plan.linear import linear_bound
-from planners.embedding.best_plan.local import local_tables, new_state
+from planners.embedding.best_plan.local import LocalSearch
 from planners.embedding.best_plan.rounds import search
 from planners.embedding.search.space import Devices, Placement, SearchSpace, search_space
 
@@ -165,10 +165,10 @@ def constructed(space, placed_on, seed=0, doublings=0):
     """Return the local search's tables, and its first state with the relaxed plan placed."""
     found = candidates(space, placed_on)
     bound, options = linear_bound(found)
-    tables = local_tables(found)
-    state = new_state(tables, [seed], math.inf, bound, doublings)
-    search(tables, state, np.arange(space.tables), options, 0, 0.0, 0.0)
-    return tables, state
+    local = LocalSearch(found, bound, seed)
+    state = local.start_at(options)
+    state.counts[DOUBLINGS] = doublings
+    return local.tables, state
 
 
 def varied(tables=8, hosts=2):

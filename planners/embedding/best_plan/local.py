@@ -8,9 +8,7 @@ import numpy as np
 from planners.embedding.best_plan.candidates import Candidates
 from planners.embedding.best_plan.insertion import (
     BEST,
-    BUDGET,
     NOWHERE,
-    PRICE,
     TARGET,
     WORK,
     State,
@@ -134,16 +132,38 @@ class LocalSearch:
                 self.best = Found(*plan, rating, 0, 0)
 
     def _empty(self, doublings: int) -> State:
-        """Return a state with nothing placed, for a search for plans better than the best one."""
+        """Return a state with nothing placed, for a search for plans better than the best one.
+
+        The exponent of perf in the cost is 12 * 2**doublings.
+        """
         self.starts += 1
+        tables, best = self.tables, min(self.best_rating, NOWHERE)
+        count, ranks = len(tables.first) - 1, len(tables.capacity)
+        shards, most_shards = tables.slot[-1], int(np.diff(tables.slot).max())
         scale = self.bound or float(self._candidates.largest.max()) or 1.0
-        state = new_state(
-            self.tables, [self._seed, self.starts], self.best_rating, scale, doublings
+        price = 1.0 / max(float(tables.weight.max(initial=0)), 1.0)
+        random = np.random.default_rng([self._seed, self.starts])
+        figures = [best, target_of(best, scale), _FIRST_PENALTY, scale, price, self.budget, 0.0]
+        return State(
+            chosen=np.full(count, -1, np.int64),
+            ranks=np.zeros(shards, np.int64),
+            perf=np.zeros(ranks),
+            memory=np.zeros((ranks, 3), np.int64),
+            cost=np.zeros(ranks),
+            first_on=np.zeros(ranks, np.int64),
+            following=np.zeros(shards, np.int64),
+            taken=np.zeros(ranks, np.int64),
+            near_ranks=np.zeros(ranks, np.int64),
+            near_hosts=np.zeros(ranks // tables.host_ranks, np.int64),
+            picked=np.zeros(MOST_REMOVED, np.int64),
+            kept_options=np.zeros(MOST_REMOVED, np.int64),
+            kept_ranks=np.zeros((MOST_REMOVED, most_shards), np.int64),
+            best_chosen=np.full(count, -1, np.int64),
+            best_ranks=np.zeros(shards, np.int64),
+            figures=np.array(figures),
+            counts=np.array([0, doublings, 0, 0], np.int64),
+            random=random.integers(1, 2**63, 1, np.uint64),  # xorshift would stay at 0
         )
-        state.figures[BUDGET] = self.budget
-        if len(self.tables.weight):
-            state.figures[PRICE] = 1.0 / max(float(self.tables.weight.max()), 1.0)
-        return state
 
     def _order(self, options: Ints) -> Ints:
         """Return the tables in placing order: most restricted placement first, then largest."""
@@ -180,36 +200,6 @@ def local_tables(candidates: Candidates, moves: Moves | None = None) -> Tables:
         weight=moves.weight if moves else _NO_TABLES,
         everywhere=np.arange(len(storage)),
         owner=np.repeat(np.arange(len(most)), most),
-    )
-
-
-def new_state(tables: Tables, seed: list[int], best: float, bound: float, doublings: int) -> State:
-    """Return a state with nothing placed, for a search for plans with a rating below `best`.
-
-    `bound` is a lower bound on all ratings. The exponent of perf in the cost is 12 * 2**doublings.
-    """
-    count, ranks, hosts = len(tables.first) - 1, len(tables.capacity), 0
-    shards, most_shards = tables.slot[-1], int(np.diff(tables.slot).max())
-    best, hosts = min(best, NOWHERE), ranks // tables.host_ranks
-    return State(
-        chosen=np.full(count, -1, np.int64),
-        ranks=np.zeros(shards, np.int64),
-        perf=np.zeros(ranks),
-        memory=np.zeros((ranks, 3), np.int64),
-        cost=np.zeros(ranks),
-        first_on=np.zeros(ranks, np.int64),
-        following=np.zeros(shards, np.int64),
-        taken=np.zeros(ranks, np.int64),
-        near_ranks=np.zeros(ranks, np.int64),
-        near_hosts=np.zeros(hosts, np.int64),
-        picked=np.zeros(MOST_REMOVED, np.int64),
-        kept_options=np.zeros(MOST_REMOVED, np.int64),
-        kept_ranks=np.zeros((MOST_REMOVED, most_shards), np.int64),
-        best_chosen=np.full(count, -1, np.int64),
-        best_ranks=np.zeros(shards, np.int64),
-        figures=np.array([best, target_of(best, bound), _FIRST_PENALTY, bound, 0.0, NOWHERE, 0.0]),
-        counts=np.array([0, doublings, 0, 0], np.int64),
-        random=np.random.default_rng(seed).integers(1, 2**63, 1, np.uint64),  # xorshift stays at 0
     )
 
 

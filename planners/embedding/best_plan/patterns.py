@@ -102,14 +102,16 @@ class _ConfigurationProgramme:
         master = _Master(self._tables, counts)
         worth = np.full(self._tables, 1 / self._tables)
         level = np.full(len(counts), 1 / counts.sum())
+        prices = [np.full(of_kind.cost.shape[1], 1 / self._tables) for of_kind in items]
         end = self._work // 2
+        covered = 0.0
         while self._work > end:
-            # 3. Find the most valuable pattern of each kind of device. A proof must exclude those
-            # above the device's value, `level`.
+            # 3. Find the most valuable pattern of each kind of device. It improves the mixture if
+            # its value is above the part of the device's value, `level`, that is covered already.
             total, improved = 0.0, False
             for kind, of_kind in enumerate(items):
                 value, pattern, nodes = most_valuable_pattern(
-                    of_kind, worth, (1 - 1e-7) * float(level[kind])
+                    of_kind, worth, prices[kind], covered * float(level[kind])
                 )
                 self._work -= nodes
                 total += counts[kind] * value

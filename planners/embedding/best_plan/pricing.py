@@ -2,19 +2,19 @@
 
 A pattern is a set of items, at most one per table, within the limits of a device (time, memory).
 Finding one is a multiple-choice knapsack problem with several limits, and the pricing problem of
-the configuration programme. A weighted sum of the limits is a limit too (a surrogate relaxation).
+the configuration programme.
 """
 
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
-from planners.embedding.search.compiling import kernel
+from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Floats, Floats2, Floats3, Ints, Ints2
 
 _LEVELS = 256  # levels of a weight in the dynamic programme; more cost more time than they save
 _TOLERANCE = 1e-9  # a pattern may exceed a limit by this part, because of rounding
+_STEPS = 150  # most subgradient steps; usually far fewer suffice
 _NODES = 150_000  # most nodes of a search, some 10 ms
 _STEPS_OF_A_NODE = 50  # steps of the dynamic programme that take as long as a node
 
@@ -31,69 +31,155 @@ class Items(NamedTuple):
 class Branches(NamedTuple):
     """The items as branches of the search, grouped by table in the order of branching.
 
-    The branches of the table at depth d begin at first[d], the most valuable one first; the last
-    of them takes no item. There are S weighted sums of the limits.
+    The branches of the table at depth d begin at first[d], the highest reduced value first; one of
+    them takes no item.
     """
 
     first: Ints  # shape (D + 1,)
     item: Ints  # item number, or -1 for no item, shape (B,)
     value: Floats
+    reduced: Floats  # the value minus the price of its cost
     cost: Floats2  # shape (B, L)
-    weight: Ints2  # cost in each weighted sum of limits, in levels, rounded down, shape (B, S)
+    weight: Ints2  # the cost in levels, rounded down, shape (B, L)
 
 
-def most_valuable_pattern(items: Items, worth: Floats, floor: float) -> tuple[float, Ints, int]:
+def most_valuable_pattern(
+    items: Items, worth: Floats, prices: Floats, floor: float
+) -> tuple[float, Ints, int]:
     """Return an upper bound on any pattern's value, a pattern above `floor` if found, and the work.
 
     An item's value is its share times `worth` of its table. The pattern is an array of item
-    numbers, empty if none was found; the bound may then be `floor`. The work is in nodes.
+    numbers, empty if none was found; the bound may then be `floor`. The work is in nodes. `prices`,
+    one per limit, are the multipliers to start from, and are updated to better ones.
     """
-    # 1. The bounds of single weighted sums of limits, from every depth on.
-    branches = _branches(items, worth)
-    depths, sums = len(branches.first) - 1, branches.weight.shape[1]
-    most = np.empty((depths + 1, sums, _LEVELS + 1))
-    fill_most(branches, most)
+    none = np.zeros(0, np.int64)
+    # 1. The Lagrangian bound; often it is below the floor already.
+    most = fit_prices(items, worth, floor, prices, prices.copy(), prices.copy())
+    if most < floor:
+        return floor, none, 0
+    # 2. The bounds of single limits, from every depth on.
+    branches = _branches(items, worth, prices)
+    depths, limits = len(branches.first) - 1, len(prices)
+    within = np.empty((depths + 1, limits, _LEVELS + 1))
+    fill_most(branches, within)
     work = branches.weight.size * _LEVELS // _STEPS_OF_A_NODE
-    bound = float(most[0, :, -1].min())
-    if bound < floor:
-        return floor, np.zeros(0, np.int64), work
-    # 2. A search for the best pattern above the floor.
+    most = min(most, float(within[0, :, -1].min()))
+    if most < floor:
+        return floor, none, work
+    # 3. A search for the best pattern above the floor.
+    highest = branches.reduced[branches.first[:-1]]
+    rest = np.append(np.cumsum(highest[::-1])[::-1], 0.0) + 1e-12 * most
     best, position = np.full(depths, -1), np.zeros(depths + 1, np.int64)
-    value, used = np.zeros(depths + 1), np.zeros((depths + 1, items.cost.shape[1]))
-    left = np.zeros((depths + 1, sums), np.int64)
-    reached, nodes = find_best(branches, most, floor, _NODES, position, value, used, left, best)
-    return reached if nodes > 0 else bound, best[best >= 0], work + _NODES - nodes
+    value, used = np.zeros(depths + 1), np.zeros((depths + 1, limits))
+    left = np.zeros((depths + 1, limits), np.int64)
+    reached, nodes = find_best(
+        branches, within, prices, rest, floor, _NODES, position, value, used, left, best
+    )
+    return reached if nodes > 0 else most, best[best >= 0], work + _NODES - nodes
+
+
+@subroutine
+def _set(target: Floats, source: Floats) -> None:
+    for index in range(len(target)):
+        target[index] = source[index]
+
+
+@subroutine
+def _priced(items: Items, worth: Floats, prices: Floats, used: Floats) -> float:
+    """Return the Lagrangian bound on a pattern's value; set `used` to its items' use of limits."""
+    most = 0.0
+    used[:] = 0.0
+    for limit in range(len(prices)):
+        most += prices[limit]
+    for table in range(len(worth)):
+        best, chosen = 0.0, -1
+        for item in range(items.first[table], items.first[table + 1]):
+            left = worth[table] * items.share[item]
+            for limit in range(len(prices)):
+                left -= prices[limit] * items.cost[item, limit]
+            if left > best:
+                best, chosen = left, item
+        most += best
+        if chosen >= 0:
+            for limit in range(len(prices)):
+                used[limit] += items.cost[chosen, limit]
+    return most
+
+
+@kernel
+def fit_prices(
+    items: Items, worth: Floats, level: float, prices: Floats, best: Floats, used: Floats
+) -> float:
+    """Tighten the bound on a pattern's value by Polyak subgradient steps; update `prices`.
+
+    The unused part of the limits is a subgradient of the bound. A Polyak step has the length
+    (bound - level) / norm^2, here times a factor. Invariant: any prices >= 0 give a valid bound.
+    """
+    length, without = 1.0, 0
+    most = _priced(items, worth, prices, used)
+    least = most
+    _set(best, prices)
+    for _ in range(_STEPS):
+        # 1. Stop if the bound is low enough, or if no price can lower it.
+        norm = 0.0
+        for limit in range(len(prices)):
+            slope = 1.0 - used[limit]
+            if prices[limit] > 0.0 or slope < 0.0:
+                norm += slope * slope
+        if norm < 1e-12 or least < level:
+            break
+        # 2. Take a step.
+        step = length * (most - level) / norm
+        for limit in range(len(prices)):
+            prices[limit] = max(prices[limit] - step * (1.0 - used[limit]), 0.0)
+        most = _priced(items, worth, prices, used)
+        # 3. Keep the best prices; after 8 steps without progress, go back to them and halve steps.
+        without += 1
+        if most < least:
+            if most < least * (1 - 1e-3):
+                without = 0
+            least = most
+            _set(best, prices)
+        if without >= 8:
+            without = 0
+            length *= 0.5
+            _set(prices, best)
+            most = _priced(items, worth, prices, used)
+    _set(prices, best)
+    return least
 
 
 @kernel
 def fill_most(branches: Branches, most: Floats3) -> None:
-    """Set `most[d, s, l]` to the highest value of tables from depth d on within l levels of sum s.
+    """Set `most[d, i, l]` to the highest value of tables from depth d on in l levels of limit i.
 
     This is the dynamic programme of a knapsack with a single limit. The values are upper bounds,
-    because weights are rounded down.
+    because the other limits are left out and weights are rounded down.
     """
     depths = len(branches.first) - 1
     levels = most.shape[2]
-    for number in range(most.shape[1]):
+    for limit in range(most.shape[1]):
         # 1. Below the last table, nothing has a value.
         for level in range(levels):
-            most[depths, number, level] = 0.0
+            most[depths, limit, level] = 0.0
         # 2. A table adds its best branch to the tables below; the branch without item adds 0.
         for depth in range(depths - 1, -1, -1):
             for level in range(levels):
-                most[depth, number, level] = most[depth + 1, number, level]
+                most[depth, limit, level] = most[depth + 1, limit, level]
             for index in range(branches.first[depth], branches.first[depth + 1]):
-                value, weight = branches.value[index], branches.weight[index, number]
+                value, weight = branches.value[index], branches.weight[index, limit]
                 for level in range(weight, levels):
-                    with_it = value + most[depth + 1, number, level - weight]
-                    if with_it > most[depth, number, level]:
-                        most[depth, number, level] = with_it
+                    with_it = value + most[depth + 1, limit, level - weight]
+                    if with_it > most[depth, limit, level]:
+                        most[depth, limit, level] = with_it
 
 
 @kernel
 def find_best(
     branches: Branches,
     most: Floats3,
+    prices: Floats,
+    rest: Floats,
     level: float,
     nodes: int,
     position: Ints,
@@ -104,10 +190,11 @@ def find_best(
 ) -> tuple[float, int]:
     """Search depth first for patterns above `level`; return the highest value, and nodes left.
 
-    `best` becomes the items of that pattern, if there is one; else the value is `level`. Invariant:
-    the items chosen before a depth fit, and each sum's upper bound on the value of their
-    completions is above `level`, the highest value so far. If no nodes are left, the search was cut
-    off, and there may be better patterns.
+    `best` becomes the items of that pattern, if there is one; else the value is `level`. `rest[d]`
+    is the sum of the highest reduced values from depth d on. Invariant: the items chosen before a
+    depth fit, and all upper bounds on the value of their completions (the Lagrangian one, and that
+    of each limit in `most`) are above `level`, the highest value so far. If no nodes are left, the
+    search was cut off, and there may be better patterns.
     """
     depths = len(branches.first) - 1
     depth = 0
@@ -130,26 +217,30 @@ def find_best(
             continue
         position[depth] += 1
         nodes -= 1
-        # 3. It must fit, and the completions must reach more than the level within each sum.
+        # 3. Bound the completions by the prices of what is left of all limits, and by each limit.
+        worth = value[depth] + branches.value[at]
+        reached = worth + rest[depth + 1]
         fits = True
-        for limit in range(used.shape[1]):
-            used[depth + 1, limit] = used[depth, limit] + branches.cost[at, limit]
-            fits = fits and used[depth + 1, limit] <= 1.0 + _TOLERANCE
-        value[depth + 1] = value[depth] + branches.value[at]
-        for number in range(left.shape[1]):
-            if fits:
-                still = left[depth, number] - branches.weight[at, number]
-                left[depth + 1, number] = still
-                fits = still >= 0 and value[depth + 1] + most[depth + 1, number, still] > level
-        # 4. Then go down to the next table.
+        for limit in range(len(prices)):
+            more = used[depth, limit] + branches.cost[at, limit]
+            still = left[depth, limit] - branches.weight[at, limit]
+            used[depth + 1, limit], left[depth + 1, limit] = more, still
+            reached += prices[limit] * (1.0 - more)
+            fits = fits and more <= 1.0 + _TOLERANCE and still >= 0
+            fits = fits and worth + most[depth + 1, limit, still] > level
+        if reached <= level:  # items are sorted by reduced value: the next ones reach no more
+            depth -= 1
+            continue
+        # 4. If any completion may be above the level, go down to the next table.
         if fits:
+            value[depth + 1] = worth
             depth += 1
             if depth < depths:
                 position[depth] = branches.first[depth]
     return level, nodes
 
 
-def _branches(items: Items, worth: Floats) -> Branches:
+def _branches(items: Items, worth: Floats, prices: Floats) -> Branches:
     """Return the branches for the items of all tables with `worth` > 0, the largest table first."""
     # 1. Order the tables by their largest item.
     tables = np.flatnonzero((worth > 0) & (np.diff(items.first) > 0))
@@ -162,17 +253,11 @@ def _branches(items: Items, worth: Floats) -> Branches:
     item = np.flatnonzero(depth[items.table] >= 0)
     at = np.concatenate([depth[items.table[item]], np.arange(len(tables))])
     value = np.concatenate([worth[items.table[item]] * items.share[item], np.zeros(len(tables))])
-    cost = np.concatenate([items.cost[item], np.zeros((len(tables), items.cost.shape[1]))])
+    cost = np.concatenate([items.cost[item], np.zeros((len(tables), len(prices)))])
     item = np.concatenate([item, np.full(len(tables), -1)])
-    # 3. Sort the branches of each table by value.
-    order = np.lexsort((-value, at))
-    in_sums = cost @ _sums(items.cost.shape[1]) / (1 + 10 * _TOLERANCE)
-    weight = np.floor(in_sums * _LEVELS).astype(np.int64)
+    # 3. Sort the branches of each table by their reduced value.
+    reduced = value - cost @ prices
+    order = np.lexsort((-reduced, at))
+    weight = np.floor(cost * (_LEVELS / (1 + 10 * _TOLERANCE))).astype(np.int64)
     first = np.searchsorted(at[order], np.arange(len(tables) + 1))
-    return Branches(first, item[order], value[order], cost[order], weight[order])
-
-
-def _sums(limits: int) -> Floats:
-    """Return the weights of limits in S sums, shape (limits, S): in all proportions of 0, 1, 3."""
-    rows = np.array([row for row in product((0, 1, 3), repeat=limits) if 1 in row])
-    return np.asarray((rows / rows.sum(axis=1, keepdims=True)).T)
+    return Branches(first, item[order], value[order], reduced[order], cost[order], weight[order])

@@ -46,7 +46,7 @@ Estimate = BytesLeft | Annotated[float, Meta(ge=-1e30, le=1e30)]
 Bandwidth = Annotated[int, Meta(ge=1, le=_MOST_BYTES)] | Annotated[float, Meta(ge=1e-9, le=1e30)]
 
 DeviceRuns = Annotated[
-    list[tuple[Ranks, BytesLeft, BytesLeft, BytesLeft]], Meta(max_length=MOST_RANKS)
+    list[tuple[Ranks, BytesLeft, BytesLeft, BytesLeft]], Meta(min_length=1, max_length=MOST_RANKS)
 ]
 """Runs of equal devices: count, and bytes of HBM, DDR and SSD of each."""
 

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -75,7 +75,7 @@ class CompiledSearch(Proposer, Partitioner):
         self._deadline = Deadline()
         self._proposals: Proposals
         self._proposal: Options | None = None
-        self._awaited: Sequence[str] = ()  # kernels that take over from torchrec's own search
+        self._takes_over = False  # from torchrec's own search, once the kernels are compiled
         self._same_plan: SamePlan | None = None
         self.outcome: Found | NotFound = NotFound(None, None, 0)
         if self._best:
@@ -176,7 +176,7 @@ class CompiledSearch(Proposer, Partitioner):
             return
         space = self._supported(options)
         if not self._best:
-            self._awaited = warm_up.SAME_PLAN
+            self._takes_over = True
             if not (yield from self._torchrecs(options)):
                 return
         # 3. The compiled search.
@@ -193,7 +193,7 @@ class CompiledSearch(Proposer, Partitioner):
         yield from self._lead_to([plan], outcome.rating)
 
     def _torchrecs(self, options: Options) -> Generator[Options, Any, bool]:
-        """Propose as torchrec does; return early, and True, once the awaited kernels are loaded.
+        """Propose as torchrec does; return early, and True, once the compiled search takes over.
 
         The planner's proposers keep state, so copies of them propose, with copies of the options.
         """
@@ -211,15 +211,15 @@ class CompiledSearch(Proposer, Partitioner):
         return False
 
     def _are_compiled(self) -> bool:
-        """Whether the awaited kernels are loaded; starts to compile those that are not cached."""
+        """Whether the compiled search takes over now; starts to compile it if it is not cached."""
         try:
-            if not self._awaited or not warm_up.advance(self._awaited):
+            if not self._takes_over or not warm_up.advance(warm_up.SAME_PLAN):
                 return False
         except warm_up.CannotCompile as error:
-            self._awaited = ()
+            self._takes_over = False
             self._planner._say(str(error))
             return False
-        warm_up.load(self._awaited)
+        warm_up.load(warm_up.SAME_PLAN)
         return True
 
     def _lead_to(self, proposals: list[Options], rating: float | None) -> Proposals:

@@ -91,7 +91,8 @@ def bound_explained(space: SearchSpace, plan: PlacedPlan, top: int) -> Explanati
     """Explain the bound on all plans, and the `top` tables that cost most above it."""
     devices = plan.devices
     why = reasons(space, devices)
-    bound = list(why.proven.values())[-1]
+    # A planner that knows its plan can prove a little more than the arguments without one.
+    bound = max(*why.proven.values(), plan.bound_ms)
     in_plan = [plan.number[fqn] for fqn in dict.fromkeys(option.fqn for option in space.options)]
     tables = [
         TableCost(

@@ -44,7 +44,7 @@ _NEAR = 0.99
 def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> Explanation:
     """Explain a valid plan: one of its ranks, the bound, and the rank's most expensive tables."""
     space, devices = arrays(problem)
-    placed = PlacedPlan(plan.options, devices)
+    placed = PlacedPlan(plan, devices)
     load, slowest = placed.load, int(placed.load.perf.argmax())
     rank = slowest if question.rank is None else question.rank
     tables = [
@@ -56,7 +56,7 @@ def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> 
     bound = bound_explained(space, placed, question.top)
     against = Explanation((), (), {})
     if question.other_decision is not None:
-        other = PlacedPlan(question.other_decision.options, devices)
+        other = PlacedPlan(question.other_decision, devices)
         against = _difference(placed, other, question.other, question.top)
     sentences = (
         _slowest(load, slowest),
@@ -91,7 +91,7 @@ def explain_table(problem: EmbeddingProblem, plan: Plan, question: Question[Plan
     Raises UsageError for an unknown table.
     """
     space, devices = arrays(problem)
-    placed = PlacedPlan(plan.options, devices)
+    placed = PlacedPlan(plan, devices)
     if question.table not in placed.names:
         raise unknown("table", question.table, placed.names)
     number = placed.names.index(question.table)

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from torchrec.distributed.planner.types import ShardingOption
 
+from planners.embedding.decision import Plan
 from planners.embedding.search.space import Devices, Ints, Load, SearchSpace, load_of, search_space
 
 KINDS = ("HBM", "DDR", "SSD")
@@ -21,11 +21,12 @@ class PlacedPlan:
     """A plan of T tables with S shards on R ranks, and the load of the ranks.
 
     `space` has one option per table, so a table and its option have the same number. `table` and
-    `rank` are those of each shard, shape (S,).
+    `rank` are those of each shard, shape (S,). `bound_ms` is what the planner proved for all plans.
     """
 
-    def __init__(self, options: Sequence[ShardingOption], devices: Devices) -> None:
-        self.options, self.devices = options, devices
+    def __init__(self, plan: Plan, devices: Devices) -> None:
+        self.options = options = plan.options
+        self.devices, self.bound_ms = devices, plan.bound_ms
         self.space = search_space(options)
         self.table = np.repeat(np.arange(len(options)), np.diff(self.space.first_shard))
         self.rank = np.array([shard.rank for option in options for shard in option.shards])

@@ -7,7 +7,6 @@ shard has a size and an offset in rows and columns, a rank, and its storage in b
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from itertools import islice
 from typing import Any
 
 import torch
@@ -67,7 +66,8 @@ def check_tiling(table: Any, size: Size, world_size: int) -> None:
     for place, (top, left, bottom, right, number) in enumerate(boxes, start=1):
         if top < 0 or left < 0 or bottom > size[0] or right > size[1]:
             raise InfeasibleDecision(f"{fault}: shard {number} is not inside.")
-        for later_top, later_left, _, later_right, later in islice(boxes, place, None):
+        for following in range(place, len(boxes)):
+            later_top, later_left, _, later_right, later = boxes[following]
             if later_top >= bottom:
                 break  # the others begin further down, too
             if later_left < right and left < later_right:

@@ -226,7 +226,8 @@ class PlanTable:
         for option, layout, begin, end in zip(options, layouts, ends, ends[1:], strict=False):
             if table := tables.get(option.fqn):
                 weight[begin:end], ranks = _moves_of(table, option, layout)
-                home[begin:end] = np.where(ranks < world_size, ranks, -1)
+                if ranks is not None:
+                    home[begin:end] = np.where(ranks < world_size, ranks, -1)
         return Moves(home, weight)
 
     def bytes_moved(self, plan: Iterable[ShardingOption], world_size: int) -> int:
@@ -275,8 +276,11 @@ def _layout(option: ShardingOption) -> ShardLayout:
 
 def _moves_of(
     table: PlannedTable, option: ShardingOption, layout: ShardLayout
-) -> tuple[Ints, Ints]:
-    """Return the bytes of each shard's part in both plans, and its previous rank or -1."""
+) -> tuple[Ints, Ints | None]:
+    """Return the bytes of each shard's part in both plans, and its previous rank or -1.
+
+    There are no previous ranks, None, if the option is another one than before.
+    """
     # 1. What the shards are of the rows and columns in both plans.
     common, is_like = table.common_with(option), table.is_like(option)
     is_resized = common != tuple(option.tensor.shape)
@@ -290,9 +294,9 @@ def _moves_of(
         weight = np.array(weights, np.int64)
     else:
         weight = np.array([_weight(option, *size) for size in layout.sizes], np.int64)[layout.which]
-    # 3. Their ranks, if the option is as before; shard n of a data-parallel table is on rank n.
+    # 3. Their ranks; shard n of a data-parallel table is on rank n.
     if not is_like:
-        return weight, np.full(len(weight), -1)
+        return weight, None
     if table.sharding_type == _REPLICATED:
         shards = np.arange(len(weight))
         return weight, np.where(np.isin(shards, table.ranks), shards, -1)

@@ -67,9 +67,10 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
 
     def torchrecs(self) -> EmbeddingEnumerator:
         """Return torchrec's enumerator with the same settings, and without stored options."""
-        made = copy.copy(self)
+        made: Any = copy.copy(self)
         made.__class__ = EmbeddingEnumerator
         made._last_stored_module = None
+        made.__dict__.pop("enumerate", None)  # a method that is replaced while a planner plans
         return made
 
     @property

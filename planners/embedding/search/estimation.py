@@ -26,8 +26,7 @@ Ask = Callable[[list[ShardingOption]], None]
 Constraints = Sequence[dict[str, ParameterConstraints] | None]
 """The constraints of each estimator, by table."""
 
-# With fewer shards than this, lanes (see Lanes) save no time.
-_FEW = 4
+_FEW = 4  # with fewer shards than this, lanes save no time
 
 # Up to this number of features, `sum` gives equal results for floats and for lanes. Since Python
 # 3.12 it compensates for the rounding of floats only, which can change a sum of three.

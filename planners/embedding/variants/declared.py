@@ -33,29 +33,21 @@ def _proposer(name: str, **arguments: Any) -> dict[str, Callable[[], Any]]:
     return {"proposer": partial(getattr(module, name), **arguments)} if name else {}
 
 
-def _proposing(name: str, **arguments: Any) -> Prepare:
-    """Return a variant's function: torchrec's planner with this proposer, or with its four."""
+def _proposing(problem: "EmbeddingProblem", name: str = "", **arguments: Any) -> "Prepared[Plan]":
+    """Prepare torchrec's planner with this proposer, or with its four."""
+    from planners.embedding.decision import prepare
 
-    def prepared(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-        from planners.embedding.decision import prepare
-
-        return prepare(problem, **_proposer(name, **arguments))
-
-    return prepared
+    return prepare(problem, **_proposer(name, **arguments))
 
 
-def _compiled(name: str) -> Prepare:
-    """Return a variant's function: the drop-in planner with this proposer, or torchrec's four."""
+def _compiled(problem: "EmbeddingProblem", name: str = "") -> "Prepared[Plan]":
+    """Prepare the drop-in planner with this proposer, or with torchrec's four."""
+    from planners.embedding.decision import prepare
+    from planners.embedding.drop_in.planner import Planner
+    from planners.embedding.search import warm_up
 
-    def prepared(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-        from planners.embedding.decision import prepare
-        from planners.embedding.drop_in.planner import Planner
-        from planners.embedding.search import warm_up
-
-        warm_up.ready(warm_up.SAME_PLAN)
-        return prepare(problem, Planner, **_proposer(name))
-
-    return prepared
+    warm_up.ready(warm_up.SAME_PLAN)
+    return prepare(problem, Planner, **_proposer(name))
 
 
 def _captured(problem: "EmbeddingProblem", compiled: bool) -> "Prepared[Plan]":
@@ -189,32 +181,33 @@ for _name, _before in zip(_RUNGS, [None, *_RUNGS], strict=False):
 # fmt: off
 _VARIANTS: tuple[tuple[str, str, Prepare, dict[str, Any]], ...] = (
     ("uniform", "One sharding type for all tables (UniformProposer)",
-     _proposing("UniformProposer"), {"source": _TORCHREC}),
+     partial(_proposing, name="UniformProposer"), {"source": _TORCHREC}),
     ("greedy-sum", "GreedyProposer that orders options by the sum over shards",
-     _proposing("GreedyProposer", use_depth=False), {"source": _TORCHREC}),
+     partial(_proposing, name="GreedyProposer", use_depth=False), {"source": _TORCHREC}),
     ("default", "The four proposers that torchrec uses when none is named",
-     _proposing(""), {"source": _TORCHREC}),
+     _proposing, {"source": _TORCHREC}),
     ("default-compiled",
      "The four proposers that torchrec uses when none is named, partitioner included, compiled",
-     _compiled(""), {"same_as": "default", "requires": _NUMBA}),
+     _compiled, {"same_as": "default", "requires": _NUMBA}),
     ("dp-torchrec", "Dynamic programming over total HBM (DynamicProgrammingProposer)",
-     _proposing("DynamicProgrammingProposer"), {"source": "meta-pytorch/torchrec#2286"}),
+     partial(_proposing, name="DynamicProgrammingProposer"),
+     {"source": "meta-pytorch/torchrec#2286"}),
     ("dp-tzrec", "Dynamic programming over total HBM, or DDR without GPUs, in plain Python",
-     _proposing("BinProposer"), {"source": "alibaba/TorchEasyRec@54cac31"}),
+     partial(_proposing, name="BinProposer"), {"source": "alibaba/TorchEasyRec@54cac31"}),
     ("dp-compiled", "TorchEasyRec's dynamic programming, partitioner included, compiled",
-     _compiled("BinProposer"), {"same_as": "dp-tzrec", "requires": _NUMBA}),
+     partial(_compiled, name="BinProposer"), {"same_as": "dp-tzrec", "requires": _NUMBA}),
     ("dp-tzrec-2d", "Dynamic programming over total HBM and total DDR, in NumPy",
-     _proposing("BinProposer2D"), {"source": "alibaba/TorchEasyRec@aff7c2b6"}),
+     partial(_proposing, name="BinProposer2D"), {"source": "alibaba/TorchEasyRec@aff7c2b6"}),
     ("dp-compiled-2d",
      "TorchEasyRec's dynamic programming in two dimensions, partitioner included, compiled",
-     _compiled("BinProposer2D"), {"same_as": "dp-tzrec-2d", "requires": _NUMBA}),
+     partial(_compiled, name="BinProposer2D"), {"same_as": "dp-tzrec-2d", "requires": _NUMBA}),
     ("as-captured",
      "The live planner of a captured problem, with its own proposers and partitioner",
      partial(_captured, compiled=False), {"source": "the captured file"}),
     ("captured-compiled", "The live planner of a captured problem, with its search compiled",
      partial(_captured, compiled=True), {"same_as": "as-captured", "requires": _NUMBA}),
     ("compiled", "TorchRec's planner with its greedy proposer and its partitioner compiled",
-     _compiled("GreedyProposer"), {"same_as": "upstream", "requires": _NUMBA}),
+     partial(_compiled, name="GreedyProposer"), {"same_as": "upstream", "requires": _NUMBA}),
     ("certified", "Linear programme and local search, down to a proven gap",
      _certified, {"requires": _SOLVER}),
     ("calibrated", "As certified, by the estimate of a calibrated machine",

@@ -1,7 +1,6 @@
 """Captured files are read, or refused in one sentence; they contain no weights and no secrets."""
 
 import copy
-import gzip
 import json
 import tempfile
 from pathlib import Path
@@ -34,14 +33,6 @@ def document() -> dict:
 DOCUMENT = document()
 
 
-def ends_well(path: Path, text: str) -> None:
-    """Read a file as commands do; it must contain a problem or be refused in one sentence."""
-    path.write_text(text)
-    workload = WorkloadSpec(str(path))
-    for ask in (FAMILY.label, FAMILY.brings, lambda _: built(path)):
-        read_or_refused(lambda ask=ask: ask(workload), path.name)
-
-
 @settings(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -49,13 +40,10 @@ def ends_well(path: Path, text: str) -> None:
 def test_a_changed_file_is_read_or_refused(path, wanted):
     changed = copy.deepcopy(DOCUMENT)
     change(changed, wanted)
-    ends_well(path, json.dumps(changed))
-
-
-def test_deep_nesting_and_other_families_are_refused(path):
-    ends_well(path, '{"shardbench": ' + "[" * 50_000 + "]" * 50_000 + "}")
-    header = {"shardbench": {"version": 1, "family": "dtensor"}}
-    ends_well(path, json.dumps({**DOCUMENT, **header}))
+    path.write_text(json.dumps(changed))
+    workload = WorkloadSpec(str(path))
+    for ask in (FAMILY.label, FAMILY.brings, lambda _: built(path)):
+        read_or_refused(lambda ask=ask: ask(workload), path.name)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +85,7 @@ def test_a_captured_workload_takes_no_parameters(path):
             ask(WorkloadSpec(str(path), {"tables": "3"}))
 
 
-@pytest.mark.parametrize("name", ["problem.json", "problem.json.gz"])
-def test_hashed_names_are_nowhere_in_the_file(tmp_path, name):
+def test_hashed_names_are_nowhere_in_the_file(path):
     model = nn.Module()
     model.marker_outer = nn.ModuleDict({"marker_inner": bags("marker_table")})
     live = script(model)
@@ -118,19 +105,17 @@ def test_hashed_names_are_nowhere_in_the_file(tmp_path, name):
             return super().plan(*args, **kwargs)
 
     live.arguments["proposer"] = lambda: [MarkerProposer(), GreedyProposer()]
-    captured(live, tmp_path / name, live.planner(MarkerPlanner), hash_names=True)
-    written = (tmp_path / name).read_bytes()
-    text = gzip.decompress(written) if name.endswith(".gz") else written
-    assert b"marker" not in (written + text).lower()
-    captured(live, tmp_path / "open.json")
-    assert b"marker_table_1" in (tmp_path / "open.json").read_bytes()
+    captured(live, path, live.planner(MarkerPlanner), hash_names=True)
+    assert "marker" not in path.read_text().lower()
+    captured(live, path)
+    assert "marker_table_1" in path.read_text()
 
 
 def test_an_errors_text_is_not_in_a_file_with_hashed_names(path):
     live = script(bags("marker"))
     live.constraints = {"marker_1": ParameterConstraints(["grid_shard"], ["dense"])}
     assert captured(live, path, hash_names=True).error == "RuntimeError"
-    assert b"marker" not in path.read_bytes()
+    assert "marker" not in path.read_text()
     problem = built(path)
     assert problem.live.decision == "none, RuntimeError"
     with pytest.raises(RuntimeError, match="No available sharding type"):

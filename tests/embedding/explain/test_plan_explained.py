@@ -205,6 +205,13 @@ def test_a_single_table_has_all_its_options_and_what_forbids_others(case):
         assert helps == ("With this table as" in made.sentences[0])
 
 
+def test_what_the_planner_has_proven_best_is_called_so():
+    pytest.importorskip("ortools")
+    problem, plan = planned("synthetic[tables=12,seed=3]", 8, "certified")
+    seen = explain(problem, plan, Question(None, 1))
+    assert any("Proven best" in sentence for sentence in seen.sentences)
+
+
 def test_a_table_that_does_not_exist_is_refused():
     with pytest.raises(UsageError, match="Unknown table 'tabel_0'; did you mean table_0"):
         explain_table(*planned(*CASES[0]), Question(table="tabel_0"))
