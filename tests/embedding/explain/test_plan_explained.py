@@ -199,7 +199,7 @@ def test_a_single_table_has_all_its_options_and_what_forbids_others(case):
         now, *others = made.document["alternatives"]
         assert now["slowest_rank_ms"] == quality(problem, plan)["max_rank_ms"]
         assert {(o["sharding_type"], o["compute_kernel"]) for o in (now, *others)} == kinds
-        assert made.document["left_out"]["data_parallel"] == "its sharder does not offer it"
+        assert "data_parallel" in made.document["left_out"]
         least = min(other["slowest_rank_ms"] for other in (now, *others) if not other["why_not"])
         helps = least < now["slowest_rank_ms"] * (1 - 1e-9)
         assert helps == ("With this table as" in made.sentences[0])

@@ -156,10 +156,10 @@ NO_HBM, SCARCE = {"hbm_cap": 0}, {"hbm_cap": GIB // 4, "ddr_cap": GIB // 4}
     [
         (bags, 2, {}, partial(FixedAbsoluteStorageReservation, 9 * GIB), ONLY_FUSED,
          ("reservation leaves no HBM.", "Reserve at most 95.2", "Give each GPU 9.19")),
-        (with_dense_part, 2, {}, partial(HeuristicalStorageReservation, 0.15), None,
+        (with_dense_part, 2, {}, partial(HeuristicalStorageReservation, 0.15), ONLY_FUSED,
          ("reservation needs more than all HBM", "Reserve at most 95.2", "Give each GPU")),
         (hashed_bags, 4, SCARCE, partial(FixedPercentageStorageReservation, 0.1), None,
-         ("No plan is possible on 6, 8, 10, ... GPUs", "Give each GPU", "GiB of DDR")),
+         ("More GPUs, up to 32, gave no plan.", "Give each GPU", "GiB of DDR")),
         (bags, 2, {}, partial(FixedPercentageStorageReservation, 1.0), ONLY_FUSED,
          ("Reserve at most 95.2", "More HBM is not enough: the reservation takes all of it.")),
         (bags, 2, NO_HBM, partial(FixedPercentageStorageReservation, 0.1), None,
