@@ -257,6 +257,7 @@ def _remarks(table: TableExplained) -> Iterator[str]:
             options[why].append(f"{other.option} ({gib(other.needed_bytes)} GiB)")
         elif other.why_not:
             options[f"Not possible, since {other.why_not}"].append(other.option)
-    options["Not enumerated"].extend(table.left_out)
+    if table.left_out:
+        options["TorchRec enumerates no option with"] += table.left_out
     for why, several in options.items():
         yield f"{why}: {', '.join(several)}."
