@@ -1,7 +1,5 @@
 """A captured planning problem gives the same plan as the live planner, and moves to machines."""
 
-import logging
-from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -19,7 +17,7 @@ from torchrec.distributed.planner.shard_estimators import (
     EmbeddingPerfEstimator,
     EmbeddingStorageEstimator,
 )
-from torchrec.distributed.planner.types import ParameterConstraints, Topology
+from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.modules.embedding_configs import DataType
 
 from harness.model.errors import NotApplicable, UsageError
@@ -45,6 +43,7 @@ class OwnReservation(reserving.FixedPercentageStorageReservation):
 )
 @given(seed=st.integers(0, 2**32), hash_names=st.booleans())
 def test_it_is_planned_again_as_it_was(path, seed, hash_names):
+    """The replay, in torchrec's code or compiled, finds the live planner's plan or its error."""
     was = captured(random_script(Random(seed)), path, hash_names=hash_names)
     problem = built(path)
     for variant in ("as-captured", "captured-compiled"):
@@ -55,30 +54,38 @@ def test_it_is_planned_again_as_it_was(path, seed, hash_names):
             assert hash_names or now.fingerprint == was.fingerprint
 
 
-def test_a_plan_is_compared_with_the_planner_of_the_job_if_it_can_plan_again(path):
-    captured(script(), path)
-    assert PLANNING.baseline(built(path)) == ("The captured planner", "captured-compiled")
-    assert PLANNING.baseline(built(path, "dgx_h100", 8)) == ("TorchRec", "default-compiled")
-    captured(script(proposer=OwnProposer), path)
-    assert PLANNING.baseline(built(path)) == ("TorchRec", "default-compiled")
-
-
-def test_where_there_is_no_plan_there_is_none_again_for_the_same_reason(path):
+def test_a_lack_of_memory_is_the_same_error_again(path):
+    """Also planners that did not plan the problem find that the tables do not fit."""
     make = partial(reserving.HeuristicalStorageReservation, 0.1, 6.0, 10**6)
     was = captured(script(hbm=1000, storage_reservation=make), path)
     assert "negative available hbm storage" in was.error
     assert plan_again(built(path)).error == was.error
-    live = script()
-    live.topology = Topology(2, "cuda", hbm_cap=1000, ddr_cap=1000, created_by_factory=True)
+    live = script(storage_reservation=lambda: reserving.FixedPercentageStorageReservation(0.999))
     was = captured(live, path)
     assert "insufficient storage" in was.error
-    problem = built(path)
-    assert problem.live.decision == "none, PlannerError"
     for variant in ("as-captured", "upstream", "compiled"):
-        assert plan_again(problem, variant).error == was.error
+        assert plan_again(built(path), variant).error == was.error
+
+
+def test_other_machines_may_be_asked_for(path):
+    """There the problem has their memory and torchrec's usual planner, as without a live one."""
+    captured(script(bags(rows=500_000)), path)
+    assert PLANNING.baseline(built(path)) == ("The captured planner", "captured-compiled")
+    moved = built(path, "dgx_h100", 16)
+    assert moved.topology.world_size == 16
+    hbm = moved.topology.devices[0].storage.hbm
+    assert set(moved.usable_hbm) == {int(0.9 * hbm)}
+    assert quality(moved, FAMILY.find("upstream").prepared(moved).run())["max_rank_ms"] > 0
+    with pytest.raises(NotApplicable):
+        plan_again(moved)
+    usual = ("TorchRec", "default-compiled")
+    assert PLANNING.baseline(moved) == usual
+    captured(script(proposer=OwnProposer), path)
+    assert PLANNING.baseline(built(path)) == usual
 
 
 def test_constraints_of_every_kind_are_made_again(path):
+    """All fields of constraints are made again as they were, with the statistics of a cache."""
     live = script()
     stats = EmbeddingOffloadStats(0.25, 9, torch.tensor([5.0, 3.0, 2.0]), 7)
     constraints = ParameterConstraints(
@@ -141,6 +148,7 @@ class DearerRows(EmbeddingPerfEstimator):
 
 
 def test_a_users_own_estimates_are_those_of_the_file(path):
+    """Variants search with the estimates in the file, on the machines of the capture alone."""
     live = script()
     live.arguments["enumerator"] = lambda: EmbeddingEnumerator(
         live.topology,
@@ -155,30 +163,6 @@ def test_a_users_own_estimates_are_those_of_the_file(path):
         built(path, "dgx_h100", 16)
 
 
-def test_other_machines_may_be_asked_for(path):
-    captured(script(bags(rows=500_000)), path)
-    moved = built(path, "dgx_h100", 16)
-    assert moved.topology.world_size == 16
-    hbm = moved.topology.devices[0].storage.hbm
-    assert set(moved.usable_hbm) == {int(0.9 * hbm)}
-    assert quality(moved, FAMILY.find("upstream").prepared(moved).run())["max_rank_ms"] > 0
-    with pytest.raises(NotApplicable):
-        plan_again(moved)
-
-
-def test_planning_a_captured_problem_leaves_no_filter_on_the_root_logger(path, caplog):
-    """TorchRec's message on replicated tables is dropped while planning, and only then."""
-    replicated = ParameterConstraints(sharding_types=["data_parallel"])
-    constraints = {f"table_{number}": replicated for number in range(8)}
-    captured(replace(script(), constraints=constraints), path)
-    assert "Sharding spec not found" in caplog.text
-    caplog.clear()
-    filters = [*logging.getLogger().filters]
-    plan_again(built(path))
-    assert logging.getLogger().filters == filters
-    assert "Sharding spec not found" not in caplog.text
-
-
 _BOTH = {"HBM reserved", "HBM per GPU"}
 
 
@@ -186,12 +170,12 @@ _BOTH = {"HBM reserved", "HBM per GPU"}
     ("reservation", "helps"),
     [
         (lambda: reserving.FixedPercentageStorageReservation(0.99), _BOTH),
-        (lambda: reserving.FixedAbsoluteStorageReservation(2**30 - 2**20), _BOTH),
         (lambda: reserving.HeuristicalStorageReservation(0.5, 6.0, 2**30), _BOTH),
         (lambda: OwnReservation(0.99), {"HBM reserved"}),  # known for the captured machines alone
     ],
 )
 def test_a_captured_problem_has_the_remedies_of_its_job(path, reservation, helps):
+    """More memory helps only if the job's reservation can be computed for it."""
     fused = ParameterConstraints(compute_kernels=["fused"])
     live = script(bags(tables=4), storage_reservation=reservation)
     live.constraints = {f"table_{number}": fused for number in range(4)}

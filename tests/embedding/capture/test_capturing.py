@@ -1,5 +1,7 @@
 """Capturing records the last plan, and works with a user's own planners and modules."""
 
+from functools import partial
+
 import pytest
 from captured_models import bags, built, captured, plan_again, plan_live, script
 from random_models import collection
@@ -22,6 +24,7 @@ from planners.embedding.planning import document
 
 
 def test_capturing_changes_nothing(path):
+    """The captured plan is the plan without a capture, and torchrec's classes are as before."""
     methods = (
         (EmbeddingShardingPlanner, "plan"),
         (EmbeddingEnumerator, "enumerate"),
@@ -33,13 +36,18 @@ def test_capturing_changes_nothing(path):
     assert [vars(kind)[name] for kind, name in methods] == before
 
 
-def test_shardbenchs_own_planner_is_captured_and_made_again(path):
+def test_shardbenchs_own_planner_is_captured_and_made_again_also_with_a_cache(path, tmp_path):
+    """A hit enumerates no options; the replay enumerates them again, and finds the plan."""
     live = script()
-    planner = live.planner(lambda **given: Planner(**given, mode="best-plan", seed=3))
-    was = captured(live, path, planner)
-    problem = built(path)
-    assert problem.live.planner.own == {"mode": "best-plan", "search_seconds": None, "seed": 3}
-    assert plan_again(problem) == was
+    for use in ("", "hit"):
+        planner = live.planner(
+            partial(Planner, mode="best-plan", seed=3, cache=PlanCache(tmp_path / "plans"))
+        )
+        was = captured(live, path, planner)
+        assert planner.from_cache == use
+        problem = built(path)
+        assert problem.live.planner.own == {"mode": "best-plan", "search_seconds": None, "seed": 3}
+        assert plan_again(problem) == was
 
 
 class Hierarchical(EmbeddingShardingPlanner):
@@ -53,6 +61,7 @@ class Hierarchical(EmbeddingShardingPlanner):
 
 
 def test_a_planner_that_plans_in_parts_is_captured_as_a_whole(path):
+    """Only variants of torchrec plan its problem, since its own way is unknown."""
     model = nn.Module()
     model.one, model.other = bags("one", 3), bags("other", 4)
     live = script(model)
@@ -66,6 +75,7 @@ def test_a_planner_that_plans_in_parts_is_captured_as_a_whole(path):
 
 
 def test_the_last_plan_counts(path):
+    """Of several plans in a capture, the last is in the file."""
     with capture("embedding", path):
         plan_live(script(bags("first", 2)))
         plan_live(script(bags("last", 3)))
@@ -122,6 +132,7 @@ def virtual_table():
     ],
 )
 def test_what_cannot_be_captured_is_warned_of(path, body, said):
+    """The script goes on without a file, and the warning names the part."""
     with pytest.warns(UserWarning, match=said), capture("embedding", path):
         body()
     assert not path.exists()
@@ -129,6 +140,7 @@ def test_what_cannot_be_captured_is_warned_of(path, body, said):
 
 @pytest.mark.filterwarnings("error")
 def test_a_process_of_a_job_that_does_not_plan_writes_nothing(path, monkeypatch):
+    """Only the process that plans writes a file; the others do not warn."""
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_rank", lambda: 1)
     with capture("embedding", path):
@@ -136,19 +148,8 @@ def test_a_process_of_a_job_that_does_not_plan_writes_nothing(path, monkeypatch)
     assert not path.exists()
 
 
-def test_a_plan_from_a_cache_is_captured(path, tmp_path):
-    """A hit enumerates no options; the replay enumerates them again, and finds the plan."""
-    live = script()
-    for use in ("", "hit"):
-        planner = live.planner(
-            lambda **given: Planner(**given, cache=PlanCache(tmp_path / "plans"))
-        )
-        was = captured(live, path, planner)
-        assert planner.from_cache == use
-        assert plan_again(built(path)) == was
-
-
 def test_tables_of_one_name_are_planned_but_in_no_plan_file(path):
+    """Tables in several modules may have one name, by which no job could load its plan."""
     model = nn.Module()
     model.one, model.other = bags(tables=2), bags(tables=3)
     live = script(model)

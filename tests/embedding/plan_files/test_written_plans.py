@@ -70,6 +70,7 @@ def case_of(
 def written(folder, case, mode):
     """Yield a cache's file and a file of `plan` for the captured problem; none if no plan fits."""
     problem = folder / "problem.json"
+    plans = []
     for use in ("", "hit"):
         cache = PlanCache(folder / "cache")
         planner = Planner(**case.components(), mode=mode, cache=cache)
@@ -79,6 +80,8 @@ def written(folder, case, mode):
         except (PlannerError, RuntimeError):  # nothing fits, or torchrec has no option
             return
         assert planner.from_cache == use
+        plans.append(decisions(planner._best_plan))
+    assert plans[0] == plans[1]
     yield from (folder / "cache").glob("*.json")
 
     workload = WorkloadSpec(str(problem))
@@ -103,7 +106,6 @@ def load(file, case):
         assert len(job._enumerator.last_stored_search_space) == len(read) or used is not within
         for option in job._best_plan:
             assert option.shards == read[option.name].shards
-            assert option.cache_load_factor == read[option.name].cache_load_factor
             own = case.constraints.get(option.name, ParameterConstraints())
             for name in ("output_dtype", "bounds_check_mode", "stochastic_rounding"):
                 assert getattr(option, name) == getattr(own, name)
