@@ -25,7 +25,9 @@ def document() -> dict:
     """Return the captured document of a random script with a few tables."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "problem.json")
-        captured(random_script(Random(0), most_tables=3), path)
+        live = random_script(Random(9), most_tables=3)
+        live.arguments = script().arguments
+        captured(live, path)
         return json.loads(path.read_text())
 
 

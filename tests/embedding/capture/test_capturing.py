@@ -6,7 +6,7 @@ import pytest
 from captured_models import bags, built, captured, plan_again, plan_live, script
 from random_models import collection
 from torch import distributed, nn
-from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.embedding_tower_sharding import EmbeddingTowerSharder
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
@@ -14,6 +14,7 @@ from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheParams, CacheStatistics
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.modules.embedding_tower import EmbeddingTower
 
 from harness.model.errors import NotApplicable, UsageError
 from harness.planning.capture import capture
@@ -82,18 +83,6 @@ def test_the_last_plan_counts(path):
     assert [table.name for table in built(path).tables] == ["last_0", "last_1", "last_2"]
 
 
-class OwnBags(EmbeddingBagCollection):
-    """A user's own subclass of torchrec's module."""
-
-
-class OwnSharder(EmbeddingBagCollectionSharder):
-    """A sharder of a user's own modules."""
-
-    @property
-    def module_type(self):
-        return OwnBags
-
-
 class OwnStatistics(CacheStatistics):
     """A user's own statistics of a cache."""
 
@@ -103,10 +92,10 @@ class OwnStatistics(CacheStatistics):
         return 0.5
 
 
-def own_module():
+def tower():
     model = nn.Module()
-    model.own = collection({"t": (9, 4)}, OwnBags)
-    script(model).planner().plan(model, [OwnSharder()])
+    model.inner = EmbeddingTower(collection({"t": (9, 4)}), nn.Linear(1, 1))
+    script(model).planner().plan(model, [EmbeddingTowerSharder()])
 
 
 def own_statistics():
@@ -126,7 +115,7 @@ def virtual_table():
     [
         (lambda: None, "no EmbeddingShardingPlanner planned inside"),
         (lambda: plan_live(script(nn.Linear(2, 2))), "there was no table to place"),
-        (own_module, r"Module 'own' is a test_capturing.OwnBags; only "),
+        (tower, r"Module 'inner' is a torchrec\..*EmbeddingTower; only "),
         (own_statistics, "statistics of class OwnStatistics; only torchrec's"),
         (virtual_table, "Table 't' is virtual, which is not supported"),
     ],

@@ -28,8 +28,6 @@ from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
-from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
-from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
 
 from planners.embedding.plan_cache.cache import PlanCache
 from planners.embedding.search import warm_up
@@ -158,11 +156,9 @@ def test_a_planner_hits_again_and_again(proposer, is_loaded, cache, caplog, monk
     assert told(caplog) == []
 
 
-def bags(is_weighted=False, **more):
-    config = EmbeddingBagConfig(
-        name="t", num_embeddings=9, embedding_dim=64, feature_names=["f"], **more
-    )
-    return EmbeddingBagCollection([config], is_weighted, torch.device("cpu"))
+def bags(**more):
+    config = EmbeddingBagConfig(name="t", num_embeddings=9, embedding_dim=64, **more)
+    return EmbeddingBagCollection([config], device=torch.device("cpu"))
 
 
 class OwnEnumerator(EmbeddingEnumerator):
@@ -175,11 +171,6 @@ class OwnProposer(GreedyProposer):
 
 # By what the warning names: a module of tables, or an argument of the planner.
 UNSERVED = {
-    "fp_embedding_modules.FeatureProcessedEmbeddingBagCollection": lambda: (
-        FeatureProcessedEmbeddingBagCollection(
-            bags(is_weighted=True), PositionWeightedModuleCollection({"f": 2})
-        )
-    ),
     "Table 't' is virtual": lambda: bags(use_virtual_table=True, total_num_buckets=4),
     "several modules have a table t,": lambda: nn.Sequential(bags(), bags()),
     "the enumerator is the caller's own": lambda: {"enumerator": OwnEnumerator(topology(), 512)},

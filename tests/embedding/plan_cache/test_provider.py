@@ -39,9 +39,9 @@ CONFIGS = {
 }
 
 
-def request(tables: int = 6, hbm: float = 4, config: PlannerConfig = CONFIGS["default"]):
+def request(hbm: float = 4, ddr: float = 64, config: PlannerConfig = CONFIGS["default"]):
     return DryRunRequest(
-        model=model(rows_of(tables)),
+        model=model(rows_of(6)),
         sharders=[EmbeddingBagCollectionSharder()],
         sku_list=["H100", "A100"],
         training_framework=TrainingFramework.APF,
@@ -49,7 +49,7 @@ def request(tables: int = 6, hbm: float = 4, config: PlannerConfig = CONFIGS["de
         local_world_size=4,
         batch_size=256,
         hbm_gb=hbm,
-        ddr_gb=64,
+        ddr_gb=ddr,
         constraints={"t1": ParameterConstraints(pooling_factors=[3.0])},
         planner_config=config,
     )
@@ -69,16 +69,17 @@ def decided(results):
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("hbm", [4, 0.001])
-def test_the_dry_run_has_torchrecs_results(config, hbm, tmp_path):
+@pytest.mark.parametrize("fits", [True, False])
+def test_the_dry_run_has_torchrecs_results(config, fits, tmp_path):
     """Plans and figures, and the failure of too little memory, are torchrec's; or are loaded."""
-    asked = request(hbm=hbm, config=CONFIGS[config])
+    asked = request(*((4, 64) if fits else (0.001, 0.001)), CONFIGS[config])
     provider = PlannerProvider(cache=PlanCache(tmp_path))
     assert isinstance(provider, Protocol)
     theirs = decided(run(DefaultPlannerProvider(), asked))
+    assert {figures[0] for figures, _ in theirs.values()} == {fits}
     assert [decided(run(provider, asked)) for _ in range(2)] == [theirs, theirs]
     # Both SKUs have the same machine. Torchrec's own search keeps no plan.
-    assert len(files(tmp_path)) == (config != "not compiled" and hbm > 1)
+    assert len(files(tmp_path)) == (fits and config != "not compiled")
 
 
 def test_the_best_plan_is_no_worse_and_loaded_again(tmp_path, monkeypatch):
