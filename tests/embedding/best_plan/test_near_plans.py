@@ -17,11 +17,13 @@ from small_problems import (
     option,
     options_with_ranks,
     problems,
+    varied,
     ways,
 )
 
 from planners.embedding.best_plan.linear import near_bound, with_previous
 from planners.embedding.best_plan.replanning import Replanning
+from planners.embedding.best_plan.rounds import SAMPLE
 from planners.embedding.best_plan.search import best_plan
 from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Deadline, Found, NotFound
@@ -154,6 +156,20 @@ def test_the_same_seed_gives_the_same_plan(case, budget, seed):
         assert (one.options == other.options).all()
         assert (one.ranks == other.ranks).all()
     assert type(one) is type(other)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(2, 20), st.integers(0, 9))
+def test_on_many_ranks_a_plan_within_the_budget_is_no_worse_than_the_previous_plan(tables, budget):
+    space, placed_on = varied(tables, hosts=SAMPLE // 2)
+    first = best_plan(space, placed_on, Brief())
+    previous = options_with_ranks(space, first.options, first.ranks)
+    before = {id(space.options[number]): ranks for number, ranks in previous}
+    weight = {id(each): [1] * len(each.shards) for each in space.options}
+    near = Case(space, placed_on, before, weight).search().search(budget)
+    assert fit(held_by(space, placed_on, near.options, near.ranks), placed_on)
+    assert near.moved <= budget
+    assert near.bound * (1 - LAST_BITS) <= near.rating <= first.rating * (1 + LAST_BITS)
 
 
 def two_ranks():

@@ -124,6 +124,7 @@ def test_time_that_is_up_ends_the_search_between_chunks():
             lambda case: [change(option, dependency="tower") for option in case.options],
             "tables that depend on each other",
         ),
+        (lambda case: change(case.options[0], partition_by="somewhere"), "does not know how"),
         (
             lambda case: (
                 change(case.options[0], partition_by="multi_host", sharding_type="grid_shard"),
