@@ -43,9 +43,10 @@ MOST_REMOVED = 12
 SAMPLE = 64
 """Up to this number of ranks, a round rates them all."""
 
-# A round on more ranks rates at most this number of ranks and of hosts; so many of them are random.
-_MOST_RANKS, _RANDOM_RANKS = 48, 16
-_MOST_HOSTS, _RANDOM_HOSTS = 12, 4
+# On more ranks, a round rates at most this number of the ranks and hosts that its tables leave, as
+# many of a previous plan, and so many random ones.
+_RANKS, _HOSTS = 24, 8
+_RANDOM_RANKS, _RANDOM_HOSTS = 16, 4
 _KEEPING = 4  # on more ranks, only one round in 4 may give tables other options
 
 # Highest target, times the bound: if memory is scarce, a lower one is out of reach; higher is easy.
@@ -237,29 +238,44 @@ def _pick(tables: Tables, state: State) -> int:
 
 
 @subroutine
-def _sample(tables: Tables, state: State, count: int) -> None:
-    """Choose the ranks and hosts that a round rates: random ones and those that its tables leave.
+def _rate(tables: Tables, state: State, rank: int, most_ranks: int, most_hosts: int) -> None:
+    """Have the round rate a rank and its host, unless there are enough; some may be there twice."""
+    ranks, hosts = state.counts[RANKS], state.counts[HOSTS]
+    host = min(rank // tables.host_ranks, len(state.near_hosts) - 1)
+    if ranks < most_ranks:
+        state.near_ranks[ranks] = rank
+        state.counts[RANKS] += 1
+    known = hosts > 0 and state.near_hosts[hosts - 1] == host
+    if not known and hosts < min(most_hosts, len(state.near_hosts)):
+        state.near_hosts[hosts] = host
+        state.counts[HOSTS] += 1
 
-    A host may be chosen twice.
+
+@subroutine
+def _sample(tables: Tables, state: State, count: int) -> None:
+    """Choose the ranks and hosts that a round rates.
+
+    They are the previous ranks of its tables, those that they leave, and random ones.
     """
-    all_hosts = len(state.near_hosts)
-    ranks, hosts = _RANDOM_RANKS, min(_RANDOM_HOSTS, all_hosts)
-    for index in range(ranks):
-        state.near_ranks[index] = random_below(state, len(state.perf))
-    for index in range(hosts):
-        state.near_hosts[index] = random_below(state, all_hosts)
+    state.counts[RANKS] = state.counts[HOSTS] = 0
+    if len(tables.home) > 0:
+        for index in range(count):
+            table = state.picked[index]
+            for choice in range(tables.first[table], tables.first[table + 1]):
+                option = tables.options[choice]
+                if tables.placement[option] != Placement.UNIFORM:
+                    for shard in range(tables.first_shard[option], tables.first_shard[option + 1]):
+                        if tables.home[shard] >= 0:
+                            _rate(tables, state, tables.home[shard], _RANKS, _HOSTS)
+    ranks, hosts = state.counts[RANKS] + _RANKS, state.counts[HOSTS] + _HOSTS
     for index in range(count):
         table = state.picked[index]
         if tables.placement[state.chosen[table]] != Placement.UNIFORM:
             for rank in ranks_of(tables, state, table):
-                host = min(rank // tables.host_ranks, all_hosts - 1)
-                if ranks < _MOST_RANKS:
-                    state.near_ranks[ranks] = rank
-                    ranks += 1
-                if hosts < min(_MOST_HOSTS, all_hosts) and state.near_hosts[hosts - 1] != host:
-                    state.near_hosts[hosts] = host
-                    hosts += 1
-    state.counts[RANKS], state.counts[HOSTS] = ranks, hosts
+                _rate(tables, state, rank, ranks, hosts)
+    ranks, hosts = state.counts[RANKS] + _RANDOM_RANKS, state.counts[HOSTS] + _RANDOM_HOSTS
+    for _ in range(_RANDOM_RANKS):
+        _rate(tables, state, random_below(state, len(state.perf)), ranks, hosts)
 
 
 @kernel

@@ -64,6 +64,10 @@ def obstacle_of_problem(space: SearchSpace, topology: Topology) -> str | None:
     by_columns = EmbeddingComputeKernel.KEY_VALUE.value, ShardingType.COLUMN_WISE.value
     if any((option.compute_kernel, option.sharding_type) == by_columns for option in space.options):
         return "the placement of kernel key_value by columns is not compiled"
+    if not {option.partition_by for option in space.options} <= {
+        by.value for by in PartitionByType
+    }:
+        return "torchrec does not know how to place an option"
     if (space.placement == Placement.HOSTS).any() and not devices_of(topology).hosts:
         return "there is no whole host for a grid"
     together = np.bincount(space.group)[space.group[space.table]] > 1

@@ -54,17 +54,18 @@ class Ranks(NamedTuple):
 
 
 class Work(NamedTuple):
-    """The arrays that the kernels write for a row: R ranks, H whole hosts, G groups, T columns.
+    """The arrays that the kernels write for a row.
 
-    A column is a table's index in the row. All uniform columns are in a group of their own, G.
+    There are R ranks, H whole hosts, S stretches, G groups and T columns. A column is a table's
+    index in the row. All uniform columns are in a group of their own, G.
     """
 
     group: Ints  # the group of each column, shape (T,)
     first: Ints  # the first column of each group, -1 if none, shape (G + 1,)
     key: Floats2  # the sum of the keys of each group's options, shape (G + 1, 4)
     order: Ints  # the columns, sorted by group; sorting the next row starts from it, shape (T,)
-    uniform_used: Ints2  # bytes of the uniform options on each stretch, (3, stretches)
-    uniform_load: Floats2  # milliseconds of each component on each stretch, (5, stretches)
+    uniform_used: Ints2  # bytes by which those of uniform options rise at a stretch, (3, S + 1)
+    uniform_load: Floats2  # milliseconds of each component on each stretch, shape (5, S)
     state: Ranks
     saved: Ranks  # an earlier state of some ranks, restored if a placement fails
     leader: Ints  # the least loaded rank of each host, and of the ranks of no host, or -1, (H + 1,)
@@ -133,7 +134,7 @@ def work_for(space: SearchSpace, devices: Devices, inputs: Inputs) -> Work:
         first=np.empty(groups + 1, np.int64),
         key=key,
         order=np.arange(tables),
-        uniform_used=np.empty((3, len(inputs.stretch_end)), np.int64),
+        uniform_used=np.empty((3, len(inputs.stretch_end) + 1), np.int64),
         uniform_load=np.empty((5, len(inputs.stretch_end))),
         state=_ranks(devices.ranks),
         saved=_ranks(devices.ranks),

@@ -36,15 +36,16 @@ def place_rows(inputs: Inputs, work: Work, rows: Ints2, best: float, ratings: Fl
 @subroutine
 def _place(inputs: Inputs, work: Work, row: Ints, best: float) -> float:
     """Place a row; return its rating, a lower bound of it that is at least `best`, or NaN."""
-    # 1. Place the uniform options; compare the others with the memory that is left.
-    if not _place_uniform(inputs, work, row) or _surely_overflow(inputs, work, row):
+    # 1. Compare the uniform options with all memory, and the others with what these leave.
+    if not _take_memory(inputs, work, row) or _surely_overflow(inputs, work, row):
         return np.nan
     # 2. If the row is surely not better and surely fits, there is no need to place it.
     bound = _bound_of(inputs, row)
     if bound >= best and _surely_fit(inputs, work, row, 0):
         return bound
-    # 3. Place the groups from the largest down. The more of them are placed, the higher is the
-    # bound, and the smaller are the groups that must surely fit.
+    # 3. Load the uniform options, then place the groups from the largest down. The more of them
+    # are placed, the higher is the bound, and the smaller are the groups that must surely fit.
+    _load_uniform(inputs, work, row)
     _sort_columns(inputs, work, row)
     place, check, uniform = 0, int(row.size * _FIRST_CHECK) + 1, work.first.size - 1
     while place < row.size and work.group[work.order[place]] != uniform:
@@ -65,41 +66,56 @@ def _place(inputs: Inputs, work: Work, row: Ints, best: float) -> float:
 
 
 @subroutine
-def _place_uniform(inputs: Inputs, work: Work, row: Ints) -> bool:
-    """Set the ranks' free memory and load to what the uniform options leave, or return False."""
-    # 1. Sum up their bytes and their load on each stretch, in the order of the row.
-    used, load, placed = work.uniform_used, work.uniform_load, False
+def _take_memory(inputs: Inputs, work: Work, row: Ints) -> bool:
+    """Set the free memory that uniform options leave on each rank; return whether they fit."""
+    # 1. Note on which stretches the bytes of each run begin and end.
+    used, placed = work.uniform_used, False
     used[:] = 0
-    load[:] = 0.0
     for option in row:
         if inputs.placement[option] == Placement.UNIFORM:
             first, placed = 0, True
             for run in range(inputs.first_run[option], inputs.first_run[option + 1]):
-                estimate, end = inputs.run_estimate[run], inputs.run_end[run]
                 for kind in range(3):
-                    size = inputs.storage[estimate, kind]
-                    for stretch in range(first, end):
-                        used[kind, stretch] += size
+                    size = inputs.storage[inputs.run_estimate[run], kind]
+                    used[kind, first] += size
+                    used[kind, inputs.run_end[run]] -= size
+                first = inputs.run_end[run]
+    # 2. Take them from each rank. No shard frees memory, so a check after the last is enough.
+    for kind in range(3):
+        taken, rank = 0, 0
+        for stretch in range(inputs.stretch_end.size):
+            taken += used[kind, stretch]
+            while rank < inputs.stretch_end[stretch]:
+                work.state.free[kind, rank] = inputs.capacity[kind, rank] - taken
+                if placed and work.state.free[kind, rank] < 0:
+                    return False
+                rank += 1
+    return True
+
+
+@subroutine
+def _load_uniform(inputs: Inputs, work: Work, row: Ints) -> None:
+    """Set the ranks' loads to those of the uniform options, added in the order of the row."""
+    load, state = work.uniform_load, work.state
+    load[:] = 0.0
+    for option in row:
+        if inputs.placement[option] == Placement.UNIFORM:
+            first = 0
+            for run in range(inputs.first_run[option], inputs.first_run[option + 1]):
                 for component in range(5):
-                    spent = inputs.perf[estimate, component]
-                    for stretch in range(first, end):
+                    spent = inputs.perf[inputs.run_estimate[run], component]
+                    for stretch in range(first, inputs.run_end[run]):
                         load[component, stretch] += spent
-                first = end
-    # 2. Set all ranks of a stretch. No shard frees memory, so a check after the last is enough.
-    state, rank = work.state, 0
+                first = inputs.run_end[run]
+    rank = 0
     for stretch in range(inputs.stretch_end.size):
         while rank < inputs.stretch_end[stretch]:
-            for kind in range(3):
-                state.free[kind, rank] = inputs.capacity[kind, rank] - used[kind, stretch]
-                if placed and state.free[kind, rank] < 0:
-                    return False
             for component in range(5):
                 state.load[component, rank] = load[component, stretch]
             state.total[rank] = _total(state, rank)
             rank += 1
     for host in range(work.leader.size):
         _sum_up_host(inputs, work, host)
-    return True
 
 
 @subroutine
