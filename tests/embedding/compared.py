@@ -56,9 +56,9 @@ def come_to(planner: EmbeddingShardingPlanner, module: Any = None, sharders: Any
     try:
         plan = planner.plan(nn.Module() if module is None else module, list(sharders))
     except PlannerError as error:
-        outcome = (type(error), error.error_type, _nameless(str(error)))
+        outcome = (type(error), error.error_type, nameless(str(error)))
     except Exception as error:
-        outcome = (type(error), None, _nameless(str(error)))
+        outcome = (type(error), None, nameless(str(error)))
     else:
         outcome = (plan.plan, _described(planner._best_plan or []), planner._best_plan is None)
     counts = planner._num_proposals, planner._num_plans
@@ -72,6 +72,6 @@ def _described(options: list[ShardingOption]) -> list[Any]:
     ]
 
 
-def _nameless(text: str) -> str:
+def nameless(text: str) -> str:
     """Remove the addresses of objects from a text."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)

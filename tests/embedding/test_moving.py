@@ -6,11 +6,12 @@ from dataclasses import replace
 from itertools import pairwise
 from unittest import mock
 
-import built_problem
 import numpy as np
+import planned
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from planned import new_planner
 from torch import nn
 from torchrec.distributed.planner.enumerators import get_partition_by_type
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner
@@ -20,7 +21,6 @@ from harness.contract import UsageError
 from harness.model.files import to_json
 from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, fingerprint, validate
-from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_files.table import PlannedTable, PlanTable
 from planners.embedding.planning import PLANNING, document
 from planners.embedding.quality import quality
@@ -38,8 +38,8 @@ def _little_work():
         yield
 
 
-def placed_option(sharding_type, *shards, kernel="fused", name="a", rows=ROWS, optimizer=None):
-    """Return an option of a table; a shard is its first row, first column, size and rank."""
+def now(sharding_type, *shards, kernel="fused", name="a", rows=ROWS, optimizer=None):
+    """Return an option of a table; a shard is (box, rank), as in `before`."""
     tensor = torch.empty(rows, DIM, device="meta")
     if optimizer:
         tensor._optimizer_classes = [optimizer]
@@ -53,72 +53,63 @@ def placed_option(sharding_type, *shards, kernel="fused", name="a", rows=ROWS, o
         partition_by=get_partition_by_type(sharding_type),
         compute_kernel=kernel,
         shards=[
-            Shard([rows, columns], [top, left], Storage(1, 0), rank=rank)
-            for top, left, rows, columns, rank in shards
+            Shard([bottom - top, right - left], [top, left], Storage(1, 0), rank=rank)
+            for (top, left, bottom, right), rank in shards
         ],
     )
 
 
-def before(sharding_type="table_wise", *shards, kernel="fused", rows=ROWS):
-    """Return a previous plan of table `a`; a shard is (box, rank), by default all on rank 1."""
-    shards = shards or (((0, 0, rows, DIM), 1),)
+def on(rank, rows=ROWS, **values):
+    """Return an option with the whole table on a rank."""
+    return now("table_wise", ((0, 0, rows, DIM), rank), rows=rows, **values)
+
+
+def before(sharding_type, *shards, kernel="fused"):
+    """Return a previous plan of table `a`; a shard is (box, rank)."""
     boxes, ranks = zip(*shards, strict=True)
-    table = PlannedTable(sharding_type, kernel, boxes, ranks, 4)
-    return PlanTable({"a": table})
+    return PlanTable({"a": PlannedTable(sharding_type, kernel, boxes, ranks, 4)})
 
 
+LEFT, RIGHT = (0, 0, ROWS, 4), (0, 4, ROWS, 8)
 WHOLE = ROWS * DIM * 4
-HALVES = (((0, 0, ROWS, 4), 0), ((0, 4, ROWS, 8), 1))
+ON_1 = before("table_wise", ((0, 0, ROWS, DIM), 1))
+HALVES = before("column_wise", (LEFT, 0), (RIGHT, 1))
 
 
 @pytest.mark.parametrize(
-    ("was", "now", "moved"),
+    ("previous", "option", "moved"),
     [
-        (before(), placed_option("table_wise", (0, 0, ROWS, DIM, 1)), 0),
-        (before(), placed_option("table_wise", (0, 0, ROWS, DIM, 2)), WHOLE),
-        (before(), placed_option("table_wise", (0, 0, ROWS, DIM, 1), kernel="dense"), WHOLE),
-        (before(kernel="dense"), placed_option("table_wise", (0, 0, ROWS, DIM, 1)), WHOLE),
-        (
-            before("column_wise", *HALVES),
-            placed_option("column_wise", (0, 0, ROWS, 4, 0), (0, 4, ROWS, 4, 2)),
-            WHOLE // 2,
-        ),
-        (before("column_wise", *HALVES), placed_option("table_wise", (0, 0, ROWS, DIM, 0)), WHOLE),
+        (ON_1, on(1), 0),
+        (ON_1, on(2), WHOLE),
+        (ON_1, on(1, kernel="dense"), WHOLE),
+        (HALVES, now("column_wise", (LEFT, 0), (RIGHT, 2)), WHOLE // 2),
+        (HALVES, on(0), WHOLE),
         # What has grown stays where it was; of what has shrunk only what is left counts.
-        (before(), placed_option("table_wise", (0, 0, 150, DIM, 1), rows=150), 0),
-        (before(), placed_option("table_wise", (0, 0, 150, DIM, 0), rows=150), WHOLE),
-        (before(), placed_option("table_wise", (0, 0, 50, DIM, 0), rows=50), WHOLE // 2),
-        (before(), placed_option("table_wise", (0, 0, ROWS, DIM, 0), name="new"), 0),
-        (
-            before(),
-            placed_option("table_wise", (0, 0, ROWS, DIM, 0), optimizer=torch.optim.Adam),
-            3 * WHOLE,
-        ),
+        (ON_1, on(1, rows=150), 0),
+        (ON_1, on(0, rows=150), WHOLE),
+        (ON_1, on(0, rows=50), WHOLE // 2),
+        (ON_1, on(0, name="new"), 0),
+        (ON_1, on(0, optimizer=torch.optim.SGD), WHOLE),
+        (ON_1, on(0, optimizer=torch.optim.Adam), 3 * WHOLE),
     ],
 )
-def test_bytes_move_of_shards_whose_rank_kernel_or_cut_changes(was, now, moved):
-    assert was.bytes_moved([now], 4) == moved
+def test_bytes_move_of_shards_whose_rank_kernel_or_cut_changes(previous, option, moved):
+    """Of new tables none do; the state of the optimizer moves with the weights."""
+    assert previous.bytes_moved([option], 4) == moved
 
 
 def test_ranks_that_went_away_are_closed_up():
-    plan = before("column_wise", ((0, 0, ROWS, 4), 1), ((0, 4, ROWS, 8), 3)).without([1, 2])
+    """A rank beyond the last is gone, too."""
+    plan = before("column_wise", (LEFT, 1), (RIGHT, 3)).without([1, 2])
     assert plan.tables["a"].ranks == (-1, 1)
-    stays = placed_option("column_wise", (0, 0, ROWS, 4, 0), (0, 4, ROWS, 4, 1))
+    stays = now("column_wise", (LEFT, 0), (RIGHT, 1))
     assert plan.bytes_moved([stays], 2) == WHOLE // 2
     assert plan.moves([stays], 2).home.tolist() == [-1, 1]
-    assert plan.moves([stays], 1).home.tolist() == [-1, -1]  # a rank beyond the last is gone
-
-
-@pytest.mark.parametrize("lost", [[-1], [2, 20]])
-def test_only_ranks_of_the_plan_can_be_lost(problem, file, lost):
-    with pytest.raises(UsageError, match="plan of 8 ranks has no such rank"):
-        near(problem, file, 1.0, lost)
-    with pytest.raises(UsageError, match=f"Rank {lost[-1]} cannot be lost"):
-        planner(problem, mode="best-plan", previous=file, lost_ranks=lost)
+    assert plan.moves([stays], 1).home.tolist() == [-1, -1]
 
 
 def the_problem(tables=12, gpus=8, seed=5):
-    return built_problem.problem(f"synthetic[tables={tables},seed={seed}]", gpus=gpus)
+    return planned.problem(f"synthetic[tables={tables},seed={seed}]", gpus)
 
 
 @pytest.fixture(scope="module")
@@ -142,20 +133,20 @@ def near(problem, file, gib, lost=()):
     return PLANNING.moving.within(problem, file, gib, lost)
 
 
-def planned(problem) -> Plan:
-    found = FAMILY.find("certified").prepared(problem).run()
-    validate(problem, found)
-    return found
+def best(problem) -> Plan:
+    plan = FAMILY.find("certified").prepared(problem).run()
+    validate(problem, plan)
+    return plan
 
 
 def test_a_budget_is_kept_and_makes_the_plan_better(problem, plan, file):
-    rated, found = [], []
-    for gib in (0.0, 5.0, math.inf):
-        moving = near(problem, file, gib)
-        found.append(planned(moving))
-        assert PLANNING.moving.moved(moving, found[-1]) <= gib
-        rated.append(quality(moving, found[-1]))
-    assert fingerprint(found[0]) == fingerprint(plan)
+    """Without a budget nothing moves."""
+    problems = [near(problem, file, gib) for gib in (0.0, 5.0, math.inf)]
+    plans = [best(each) for each in problems]
+    moved = [*map(PLANNING.moving.moved, problems, plans)]
+    assert moved[0] == 0 < moved[1] <= 5.0
+    assert fingerprint(plans[0]) == fingerprint(plan)
+    rated = [*map(quality, problems, plans)]
     assert rated[0]["gap"] == pytest.approx(0, abs=1e-6)
     ms = [figures["max_rank_ms"] for figures in rated]
     assert ms[0] > ms[1] >= ms[2]
@@ -180,6 +171,7 @@ def test_a_front_moves_more_and_more_for_less_and_less(problem, plan, file, meas
 
 
 def test_a_large_problem_has_no_front_next_to_its_plan(problem, plan):
+    """It would take long."""
     many = replace(problem, tables=problem.tables * 40)
     assert PLANNING.moving.near(many, plan) is None
 
@@ -187,15 +179,12 @@ def test_a_large_problem_has_no_front_next_to_its_plan(problem, plan):
 @pytest.mark.parametrize(
     ("tables", "gpus", "lost"), [(14, 8, ()), (12, 16, ()), (12, 4, (0, 1, 2, 5))]
 )
-def test_new_tables_new_ranks_and_lost_ranks_are_planned_for(
-    problem, plan, file, tables, gpus, lost
-):
-    other = the_problem(tables, gpus)
-    moving = near(other, file, 20.0, lost)
-    found = planned(moving)
-    least = near(other, file, 0.0, lost)
-    forced = PLANNING.moving.moved(least, planned(least))
-    assert PLANNING.moving.moved(moving, found) <= max(20.0, forced)
+def test_new_tables_new_ranks_and_lost_ranks_are_planned_for(file, tables, gpus, lost):
+    """The budget is kept if any plan keeps it."""
+    problem = the_problem(tables, gpus)
+    moving, least = (near(problem, file, gib, lost) for gib in (20.0, 0.0))
+    forced = PLANNING.moving.moved(least, best(least))
+    assert PLANNING.moving.moved(moving, best(moving)) <= max(20.0, forced)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +200,7 @@ def test_new_tables_new_ranks_and_lost_ranks_are_planned_for(
 )
 def test_equal_names_are_matched_or_refused(earlier, now, matched):
     """Equal paths go first, then a name that one table on each side has; else it is an error."""
-    tables = {fqn: replace(before().tables["a"], ranks=(n,)) for n, fqn in enumerate(earlier)}
+    tables = {fqn: replace(ON_1.tables["a"], ranks=(n,)) for n, fqn in enumerate(earlier)}
     if matched is None:
         with pytest.raises(UsageError, match="unclear which of them is which"):
             PlanTable(tables).match(now)
@@ -220,63 +209,64 @@ def test_equal_names_are_matched_or_refused(earlier, now, matched):
         assert PlanTable(tables).match(now) == expected
 
 
-@pytest.mark.parametrize("optimizer", [None, torch.optim.SGD, torch.optim.Adam])
-def test_all_bytes_are_those_that_a_move_of_everything_counts(optimizer):
-    """A budget is a share of weights and optimizer state, as moves are."""
-    option = placed_option("table_wise", (0, 0, ROWS, DIM, 0), optimizer=optimizer)
-    everything = before().total_bytes([option, option])
-    assert everything == before().bytes_moved([option], 4)
-    assert everything == WHOLE * (3 if optimizer is torch.optim.Adam else 1)
-
-
-def test_a_file_of_other_tables_is_refused(file):
-    other = the_problem()
-    other = replace(other, tables=tuple(replace(t, name=f"my_{t.name}") for t in other.tables))
-    with pytest.raises(UsageError, match="is a plan of other tables: it places none of the 12"):
-        near(other, file, 1.0)
-
-
-def planner(problem, **options):
-    return Planner(
-        topology=problem.topology,
-        constraints=problem.constraints,
-        storage_reservation=problem.storage_reservation(),
-        stats=[],
-        **{"debug": False, **options},
-    )
+def replanner(file, problem=None, **arguments):
+    """Return a planner near the plan in a file."""
+    problem = problem or the_problem()
+    return new_planner(problem, mode="best-plan", previous=file, **arguments)
 
 
 def test_the_drop_in_takes_torchrecs_plan_or_a_file(problem, file):
     """DistributedModelParallel puts `module` before each path of the present plan."""
-    first = planner(problem).plan(problem.module, problem.sharders)
+    first = new_planner(problem).plan(problem.module, problem.sharders)
     wrapped = type(first)({f"module.{path}": module for path, module in first.plan.items()})
     for previous in (first, wrapped, file, str(file), PlanTable.of(file)):
-        again = planner(problem, mode="best-plan", previous=previous, move_budget=0)
+        again = replanner(previous, move_budget=0)
         assert str(again.plan(problem.module, problem.sharders)) == str(first)
         assert again.moved_gib == 0
-    moving = planner(problem, mode="best-plan", previous=first, move_budget=5.0, check=True)
+    moving = replanner(first, move_budget=5.0, check=True)
     moving.plan(problem.module, problem.sharders)
     assert 0 < moving.moved_gib <= 5.0
 
 
-def test_a_budget_that_cannot_be_kept_is_logged(problem, file, caplog):
+def test_a_budget_that_cannot_be_kept_is_logged(file, caplog):
+    """The plan is that which moves least."""
     fewer = the_problem(gpus=4)
-    moving = planner(fewer, mode="best-plan", previous=file, move_budget=0, debug=True)
+    moving = replanner(file, fewer, move_budget=0, debug=True)
     with caplog.at_level(logging.WARNING):
         moving.plan(fewer.module, fewer.sharders)
     assert moving.moved_gib > 0
     assert "No plan was found that moves at most 0 GiB; this one moves" in caplog.text
 
 
-def test_nothing_moves_by_a_search_that_counts_no_moves(problem, file):
-    """With a partitioner of the user's own, a plan near a previous one is refused."""
+class _Own(GreedyPerfPartitioner):
+    pass
 
-    class Own(GreedyPerfPartitioner):
-        pass
 
-    own = planner(problem, mode="best-plan", previous=file, partitioner=Own())
-    with pytest.raises(PlannerError, match="near the previous one, since Own is not compiled"):
-        own.plan(problem.module, problem.sharders)
+def _near_other_tables(file):
+    other = the_problem()
+    tables = tuple(replace(table, name=f"my_{table.name}") for table in other.tables)
+    return near(replace(other, tables=tables), file, 1.0)
+
+
+def _near_without_the_compiled_search(file):
+    problem = the_problem()
+    replanner(file, partitioner=_Own()).plan(problem.module, problem.sharders)
+
+
+REFUSED = {
+    "of 8 ranks has no such rank": lambda file: near(the_problem(), file, 1.0, [2, 20]),
+    "Rank -1 cannot be lost": lambda file: replanner(file, lost_ranks=[-1]),
+    "Rank 20 cannot be lost": lambda file: replanner(file, lost_ranks=[2, 20]),
+    "is a plan of other tables: it places none of the 12": _near_other_tables,
+    "near the previous one, since _Own is not compiled": _near_without_the_compiled_search,
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_a_plan_that_moves_little_is_refused_with_its_reason(reason, file):
+    """Ranks that the previous plan lacks cannot be lost; its tables must be those of the job."""
+    with pytest.raises((UsageError, PlannerError), match=reason):
+        REFUSED[reason](file)
 
 
 @settings(max_examples=15, deadline=None)

@@ -22,10 +22,6 @@ def plan(problem):
     return FAMILY.find("greedy-sum").prepared(problem).run()
 
 
-def spoilt(plan):
-    return Plan(tuple(copy.deepcopy(list(plan.options))))
-
-
 def test_a_table_missing_or_placed_twice_is_infeasible(problem, plan):
     validate(problem, plan)
     first = plan.options[0]
@@ -59,7 +55,7 @@ def storing(kind):
 def test_a_spoilt_option_is_infeasible_and_every_part_is_in_the_fingerprint(
     problem, plan, change, reason
 ):
-    other = spoilt(plan)
+    other = copy.deepcopy(plan)
     change(next(option for option in other.options if len(option.shards) > 1))
     if reason:
         with pytest.raises(InfeasibleDecision, match=reason):
@@ -71,16 +67,14 @@ def test_a_spoilt_option_is_infeasible_and_every_part_is_in_the_fingerprint(
 def test_quality_follows_from_the_shards(problem, plan):
     rated = quality(problem, plan)
     by_rank = [0.0] * 16
-    for option in plan.options:
-        for shard in option.shards:
-            by_rank[shard.rank] += shard.perf.total
+    for shard in (shard for option in plan.options for shard in option.shards):
+        by_rank[shard.rank] += shard.perf.total
     assert rated["max_rank_ms"] == pytest.approx(max(by_rank))
     assert rated["mean_rank_ms"] == pytest.approx(sum(by_rank) / 16)
     assert rated["imbalance"] == pytest.approx(max(by_rank) / (sum(by_rank) / 16))
     assert 0 < rated["hbm_peak_fraction"] <= 1
     assert set(rated) == {quality.name for quality in FAMILY.qualities}
-    other = spoilt(plan)
-    for option in other.options:
-        for shard in option.shards:
-            shard.perf = Perf(0, 0, 0, 0)
+    other = copy.deepcopy(plan)
+    for shard in (shard for option in other.options for shard in option.shards):
+        shard.perf = Perf(0, 0, 0, 0)
     assert quality(problem, other)["imbalance"] == 1.0

@@ -24,7 +24,7 @@ from torchrec.distributed.planner.types import (
     Topology,
 )
 from torchrec.distributed.planner.utils import build_sharder_data_map, sharder_name
-from torchrec.distributed.types import ModuleSharder, PipelineType, ShardingType
+from torchrec.distributed.types import ModuleSharder, ShardingType
 
 from planners.embedding.search.options import with_shards
 
@@ -265,52 +265,30 @@ def _step_peak(groups: Sequence[_Group], is_reordered: bool) -> float:
     return max(accumulate(changes))
 
 
-def torchrec_terms(
+def torchrec_peaks(
     plan: Sequence[ShardingOption],
     topology: Topology,
     optimizer: str,
     constraints: dict[str, ParameterConstraints],
     sharders: Sequence[ModuleSharder[torch.nn.Module]],
-) -> list[Terms]:
-    """Return TorchRec's estimate for each rank of a plan, in bytes of HBM and host memory.
-
-    Its estimator returns sums only. So each term is a difference of two settings.
-    """
+) -> list[int]:
+    """Return TorchRec's estimate for each rank of a plan, in bytes of HBM and host memory."""
     copies = []  # estimates overwrite shards, and an optimizer is attached to the tensor
     for option in plan:
-        copied = with_shards(option, [Shard(shard.size, shard.offset) for shard in option.shards])
+        copied = with_shards(
+            option, [Shard(shard.size, shard.offset, rank=shard.rank) for shard in option.shards]
+        )
         vars(copied)["_tensor"] = torch.empty_like(option.tensor, device="meta")
+        copied.tensor._optimizer_classes = [OPTIMIZERS[optimizer].kind]
         copies.append(copied)
     by_name = {sharder_name(sharder.module_type): sharder for sharder in sharders}
-
-    def estimated(**settings: Any) -> list[int]:
-        estimator = EmbeddingStorageEstimator(topology, constraints, **settings)
-        estimator.estimate(copies, build_sharder_data_map(by_name))
-        return [s.storage.hbm + s.storage.ddr for copied in copies for s in copied.shards]
-
-    weights = estimated(is_inference=True)
-    untrained = estimated()
-    # The estimate of a pipelined job counts inputs twice, and outputs not at all.
-    pipelined = estimated(pipeline_type=PipelineType.TRAIN_SPARSE_DIST)
+    EmbeddingStorageEstimator(topology, constraints).estimate(
+        copies, build_sharder_data_map(by_name)
+    )
+    ranks = [0] * topology.world_size
     for copied in copies:
-        copied.tensor._optimizer_classes = [OPTIMIZERS[optimizer].kind]
-    trained = estimated()
-    ranks: list[Terms] = [{OF_RANK: {PEAK: 0}} for _ in topology.devices]
-    shards = [(group_of(option.sharding_type), s.rank) for option in plan for s in option.shards]
-    for (group, rank), weight, total, twice, whole in zip(
-        shards, weights, untrained, pipelined, trained, strict=True
-    ):
-        inputs = (twice - weight) // 2
-        terms = {
-            WEIGHTS: weight,
-            OPTIMIZER: whole - total,
-            INPUTS: inputs,
-            OUTPUTS: total - weight - inputs,
-        }
-        summed = ranks[rank].setdefault(group, dict.fromkeys(terms, 0))
-        for term, size in terms.items():
-            summed[term] += size
-        ranks[rank][OF_RANK][PEAK] += whole
+        for shard in copied.shards:
+            ranks[shard.rank] += shard.storage.hbm + shard.storage.ddr
     return ranks
 
 

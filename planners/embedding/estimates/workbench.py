@@ -35,7 +35,7 @@ from planners.embedding.estimates.memory import (
     OPTIMIZERS,
     PEAK,
     derived_terms,
-    torchrec_terms,
+    torchrec_peaks,
 )
 from planners.embedding.estimates.rank import in_order, measure_rank, rank_jobs
 from planners.embedding.estimates.shard_work import (
@@ -219,12 +219,13 @@ def memory_candidates(
         for optimizer in optimizers:
             jobs = rank_jobs(problem, plan, optimizer, device, seed)
             derived = derived_terms(options, problem.topology, optimizer)
-            torchrecs = torchrec_terms(
+            peaks = torchrec_peaks(
                 options, problem.topology, optimizer, problem.constraints, problem.sharders
             )
             by_peak = sorted(jobs, key=lambda rank: derived[rank][OF_RANK][PEAK])
             for rank in sorted({*by_peak[:1], *by_peak[-1:]}):
-                estimated = {"torchrec": torchrecs[rank], "calibrated": derived[rank]}
+                torchrecs = {OF_RANK: {PEAK: peaks[rank]}}
+                estimated = {"torchrec": torchrecs, "calibrated": derived[rank]}
                 yield RankMemory(name, optimizer, rank, measure_rank, jobs[rank], estimated)
 
 

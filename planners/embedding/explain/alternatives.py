@@ -2,12 +2,12 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
-from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption
+from torchrec.distributed.planner.types import ShardingOption
 from torchrec.distributed.types import ShardingType
 
 from harness.contract import Section
@@ -75,7 +75,7 @@ class TableExplained:
     table: str
     rank_ms: float
     alternatives: tuple[Alternative, ...]
-    left_out: Mapping[str, str]  # why no option has a sharding type or kernel
+    left_out: tuple[str, ...]  # sharding types, and kernels of its sharder, without an option
 
     @property
     def best(self) -> Alternative:
@@ -212,28 +212,18 @@ def _lacking(needed: Ints, free: Ints) -> Obstacle:
 
 def _left_out(
     problem: EmbeddingProblem, option: ShardingOption, enumerated: Iterable[ShardingOption]
-) -> Mapping[str, str]:
-    """Return the reason for each sharding type and kernel that no option of the table has."""
+) -> tuple[str, ...]:
+    """Return the sharding types and kernels that no option of the table has."""
     device = problem.topology.compute_device
     sharder = {s.module_type: s for s in problem.sharders}[type(option.module[1])]
-    types = sharder.sharding_types(device)
-    kernels = dict.fromkeys(k for name in types for k in sharder.compute_kernels(name, device))
-    constraint = problem.constraints.get(option.name, ParameterConstraints())
-    kinds = [(kind.value, constraint.sharding_types, types) for kind in ShardingType]
-    kinds += [(kind, constraint.compute_kernels, kernels) for kind in kernels]
+    names = [kind.value for kind in ShardingType]
+    for name in sharder.sharding_types(device):
+        names += sharder.compute_kernels(name, device)
     there = {name for other in enumerated for name in (other.sharding_type, other.compute_kernel)}
-
-    def reason(name: str, allowed: Collection[str] | None, offered: Collection[str]) -> str:
-        if allowed and name not in allowed:
-            return "its constraints do not allow it"
-        if name not in offered:
-            return "its sharder does not offer it"
-        return "torchrec enumerates none here"
-
-    return {name: reason(name, *sets) for name, *sets in kinds if name not in there}
+    return tuple(dict.fromkeys(name for name in names if name not in there))
 
 
-def section(table: TableExplained, rank: int, left_out: Mapping[str, str]) -> Section:
+def options_section(table: TableExplained, rank: int) -> Section:
     """Return a table of the possible alternatives, and what forbids others, for readers."""
     return Section(
         f"Alternatives for {table.table}, now {ms(table.rank_ms)} of rank {rank}",
@@ -251,12 +241,12 @@ def section(table: TableExplained, rank: int, left_out: Mapping[str, str]) -> Se
             for option in table.alternatives
             if not option.why_not
         ),
-        tuple(_remarks(table.alternatives, left_out)),
+        tuple(_remarks(table.alternatives)),
     )
 
 
-def _remarks(alternatives: Iterable[Alternative], left_out: Mapping[str, str]) -> Iterator[str]:
-    """Yield a remark for each reason, with what is impossible or left out for that reason."""
+def _remarks(alternatives: Iterable[Alternative]) -> Iterator[str]:
+    """Yield a remark for each reason, with what is impossible for that reason."""
     options = defaultdict[str, list[str]](list)
     for other in alternatives:
         if other.lacking:
@@ -267,7 +257,5 @@ def _remarks(alternatives: Iterable[Alternative], left_out: Mapping[str, str]) -
             options[why].append(f"{other.option} ({gib(other.needed_bytes)} GiB)")
         elif other.why_not:
             options[f"Not possible, since {other.why_not}"].append(other.option)
-    for name, why in left_out.items():
-        options[f"Left out, since {why}"].append(name)
     for why, several in options.items():
         yield f"{why}: {', '.join(several)}."

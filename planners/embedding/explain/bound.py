@@ -18,13 +18,11 @@ from planners.embedding.best_plan.proofs import RUNGS, ladder
 from planners.embedding.explain.placed_plan import (
     ROUNDING,
     PlacedPlan,
-    Row,
     by_kind,
     described,
     gib,
     ms,
     percent_above,
-    shortened,
 )
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
@@ -87,8 +85,8 @@ class TableCost(NamedTuple):
         return self.placed_ms - self.with_memory_ms
 
 
-def bound_explained(space: SearchSpace, plan: PlacedPlan, top: int) -> Explanation:
-    """Explain the bound on all plans, and the `top` tables that cost most above it."""
+def bound_explained(space: SearchSpace, plan: PlacedPlan) -> Explanation:
+    """Explain the bound on all plans, and the tables that cost more than behind it."""
     devices = plan.devices
     why = reasons(space, devices)
     # A planner that knows its plan can prove a little more than the arguments without one.
@@ -124,7 +122,12 @@ def bound_explained(space: SearchSpace, plan: PlacedPlan, top: int) -> Explanati
             f"together as {worst.placed}, where {worst.with_memory} costs "
             f"{ms(worst.with_memory_ms)}."
         )
-    return Explanation(tuple(sentences), tuple(_sections(why.proven, costlier, top)), document)
+    section = Section(
+        "The proofs of the bound, argument by argument",
+        ("argument", "ms", "what it takes into account"),
+        tuple((name, least, ARGUMENTS[name]) for name, least in why.proven.items()),
+    )
+    return Explanation(tuple(sentences), (section,), document)
 
 
 def _distance(bound: float, plan: PlacedPlan) -> str:
@@ -176,24 +179,3 @@ def _sentences(bound: Mapping[str, Any], ranks: int, tables: Sequence[TableCost]
             f"{ms(worst.with_memory_ms)} on all ranks together as {worst.with_memory}, where "
             f"{worst.option} costs {ms(worst.ms)}."
         )
-
-
-def _sections(
-    proven: Mapping[str, float], costlier: Sequence[TableCost], top: int
-) -> Iterator[Section]:
-    rows: list[Row] = [
-        (t.table, t.placed, t.with_memory, t.placed_ms, t.with_memory_ms, t.excess_ms)
-        for t in costlier
-    ]
-    if rows:
-        yield Section(
-            "What costs more here than in the relaxed plan behind the bound",
-            ("table", "here", "relaxed", "ms\nhere", "ms\nrelaxed", "more"),
-            shortened(rows, top, summed=5),
-            ("These are milliseconds on all ranks together.",),
-        )
-    yield Section(
-        "The proofs of the bound, argument by argument",
-        ("argument", "ms", "what it takes into account"),
-        tuple((name, least, ARGUMENTS[name]) for name, least in proven.items()),
-    )

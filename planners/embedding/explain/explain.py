@@ -3,7 +3,7 @@
 All figures are torchrec's estimates. `docs/explain.md` documents the keys of the JSON document.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.contract import Explanation, Question, Section, unknown
 from planners.embedding.decision import Plan
-from planners.embedding.explain.alternatives import TableExplained, section, table_explained
+from planners.embedding.explain.alternatives import TableExplained, options_section, table_explained
 from planners.embedding.explain.bound import bound_explained
 from planners.embedding.explain.placed_plan import (
     KINDS,
@@ -29,14 +29,8 @@ from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
 from planners.embedding.search.space import Load
 
-# The components of torchrec's `Perf` that its total sums, with a heading of a column.
-_PERF = {
-    "fwd_compute": "forward\ncompute",
-    "fwd_comms": "forward\ncomms",
-    "bwd_compute": "backward\ncompute",
-    "bwd_comms": "backward\ncomms",
-    "prefetch_compute": "prefetch",
-}
+# The components of torchrec's `Perf` that its total sums.
+_PERF = "fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms", "prefetch_compute"
 _MOST_SHARDS = 12
 _NEAR = 0.99
 
@@ -53,7 +47,7 @@ def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> 
     ]
     shards = _rank(placed, rank, max(question.top, _MOST_SHARDS))
     memory_sentences, memory = _memory(placed)
-    bound = bound_explained(space, placed, question.top)
+    bound = bound_explained(space, placed)
     against = Explanation((), (), {})
     if question.other_decision is not None:
         other = PlacedPlan(question.other_decision, devices)
@@ -67,7 +61,7 @@ def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> 
     )
     sections = (
         *shards.sections,
-        *_alternatives(tables, rank),
+        *(options_section(table, rank) for table in tables),
         *bound.sections,
         *against.sections,
     )
@@ -104,11 +98,13 @@ def explain_table(problem: EmbeddingProblem, plan: Plan, question: Question[Plan
             f"With this table as {best.option}, it would be rank {best.slowest_rank} with "
             f"{ms(best.slowest_ms)}."
         )
-    sentence = (
+    sentences = [
         f"Table {table.table} is placed as {now.option}; the slowest rank is rank "
         f"{now.slowest_rank} with {ms(now.slowest_ms)}. {change}"
-    )
-    return Explanation((sentence,), (section(table, rank, table.left_out),), asdict(table))
+    ]
+    if table.left_out:
+        sentences.append(f"TorchRec enumerates no option with {', '.join(table.left_out)}.")
+    return Explanation(tuple(sentences), (options_section(table, rank),), asdict(table))
 
 
 def _most_expensive(plan: PlacedPlan, rank: int) -> list[int]:
@@ -177,19 +173,11 @@ def _rank(plan: PlacedPlan, rank: int, most: int) -> Explanation:
         bytes_ = in_gib(shard.storage.hbm), in_gib(shard.storage.ddr)
         rows.append((name, f"{height:,} x {width}", kind, total, f"{100 * share:.0f} %", *bytes_))
     perf = {part: sum(shard["perf_ms"][part] for shard in figures) for part in _PERF}
-    works: list[Row] = [(shard["table"], *shard["perf_ms"].values()) for shard in figures[:most]]
     all_shards = ("all", "", "", whole, "", in_gib(hbm), in_gib(ddr))
-    sections = (
-        Section(
-            f"On rank {rank}",
-            ("table", "rows x dim", "option", "ms", "share", "HBM\nGiB", "DDR\nGiB"),
-            (*shortened(rows, most, summed=3), all_shards),
-        ),
-        Section(
-            "The same in milliseconds of each kind of work",
-            ("table", *_PERF.values()),
-            (*works, ("all", *perf.values())),
-        ),
+    section = Section(
+        f"On rank {rank}",
+        ("table", "rows x dim", "option", "ms", "share", "HBM\nGiB", "DDR\nGiB"),
+        (*shortened(rows, most, summed=3), all_shards),
     )
     document = {
         "rank": rank,
@@ -199,15 +187,7 @@ def _rank(plan: PlacedPlan, rank: int, most: int) -> Explanation:
         "ddr_bytes": ddr,
         "shards": figures,
     }
-    return Explanation((), sections, document)
-
-
-def _alternatives(tables: Sequence[TableExplained], rank: int) -> Iterator[Section]:
-    """Yield a section for each table; what is left out only if the table before has other kinds."""
-    shown: Mapping[str, str] = {}
-    for table in tables:
-        yield section(table, rank, table.left_out if table.left_out != shown else {})
-        shown = table.left_out
+    return Explanation((), (section,), document)
 
 
 def _best(tables: Sequence[TableExplained], rank: int) -> Iterator[str]:

@@ -64,14 +64,6 @@ class Flat:
         storage[:, kind] = capacity
         return replace(self, devices=replace(self.devices, storage=storage))
 
-    def in_hbm(self) -> "Flat | None":
-        """Return the problem with the options without host memory; None if a table has none."""
-        space = self.space
-        options = np.flatnonzero(space.option_storage[:, DDR] == 0)
-        if len(np.unique(space.table[options])) < space.tables:
-            return None
-        return replace(self, space=with_options(space, options))
-
     def any_plan(self, deadline: Deadline) -> Found | NotFound:
         """Search for a plan that fits, whatever its milliseconds, or for a proof that none does."""
         space = _rated(self.space, np.zeros(len(self.space.total)))

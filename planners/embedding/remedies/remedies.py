@@ -167,37 +167,25 @@ class _Search:
         if usable > self._present["HBM"]:
             yield "A smaller reservation is not enough: the tables need more than all HBM."
         else:
-            yield from self._reservation(least, deadline)
+            yield self._reservation(least, deadline)
         yield from self._more_memory(HBM, least, deadline, "GPU", 1)
 
-    def _reservation(self, least: Found, deadline: Deadline) -> Results:
-        """A smaller reservation, and one for plans in HBM alone.
-
-        The plan with the least HBM has tables in host memory, if it may, and that is slow.
-        """
-        plans: list[tuple[Flat, Found | NotFound, str]] = [(self.now, least, "")]
-        if in_hbm := self.now.in_hbm():
-            fast = in_hbm.least_memory(HBM, deadline.after(0.4))
-            plans.append((in_hbm, fast, ", with all tables in HBM"))
-        present, now = self._present["HBM"], self._usable[HBM]
-        reserved = "more than all" if self._refused else f"{100 * (1 - now / present):.4g} %"
-        usable = 0
-        for flat, plan, how in plans:
-            if not isinstance(plan, Found) or not usable < _bytes(plan)[0] <= present:
-                continue
-            usable, proven = _bytes(plan)
-            share = share_leaving(present, usable)
-            most = 100 * (1 - max(proven, now) / present)
-            reservation = partial(FixedPercentageStorageReservation, share)
-            less = changed(self.now.problem, reservation=reservation)
-            yield _remedy(
-                replace(flat.with_memory(HBM, usable), problem=less),
-                plan,
-                deadline.after(0.4),
-                ("HBM reserved", "%", 100 * (1 - now / present), 100 * share, most),
-                f"Reserve at most {100 * share:.4g} % of each GPU's HBM in place of "
-                f"{reserved}{how}.",
-            )
+    def _reservation(self, least: Found, deadline: Deadline) -> Remedy[EmbeddingProblem, Plan]:
+        """A smaller reservation."""
+        present, now, (usable, proven) = self._present["HBM"], self._usable[HBM], _bytes(least)
+        share = share_leaving(present, usable)
+        reserved = 100 * (1 - now / present)
+        most = 100 * (1 - max(proven, now) / present)
+        place = "more than all" if self._refused else f"{reserved:.4g} %"
+        reservation = partial(FixedPercentageStorageReservation, share)
+        less = changed(self.now.problem, reservation=reservation)
+        return _remedy(
+            replace(self.now.with_memory(HBM, usable), problem=less),
+            least,
+            deadline.after(0.4),
+            ("HBM reserved", "%", reserved, 100 * share, most),
+            f"Reserve at most {100 * share:.4g} % of each GPU's HBM in place of {place}.",
+        )
 
     def _more_memory(
         self, kind: int, plan: Found, deadline: Deadline, holder: str, gpus: int
@@ -252,14 +240,13 @@ class _Search:
         host, now = self.now.problem.topology.local_world_size, self.now.problem.topology.world_size
         hosts = -(-now // host)
         least = None  # the first number that is not proven to be insufficient
-        refused: dict[int, str] = {}
         for number in range(hosts + 1, _MOST_HOSTS * hosts + 1):
             gpus = number * host
             self._check_can_enumerate(deadline, number / hosts)
             try:
                 flat = Flat.of(on_ranks(self.now.problem, gpus))
-            except Exception as error:  # as MPZCH tables, whose buckets all ranks must share evenly
-                refused[gpus] = one_line(error)
+            except Exception:  # as of MPZCH tables, whose buckets all ranks must share evenly
+                least = least or gpus
                 continue
             plan = flat.any_plan(deadline.after(_SHARE_OF_TEST))
             least = gpus if least is None and math.isfinite(plan.bound) else least
@@ -272,9 +259,6 @@ class _Search:
         else:
             how = "are not enough alone" if least is None else "gave no plan"
             yield f"More GPUs, up to {gpus}, {how}."
-        if refused:
-            first = ", ".join(map(str, list(refused)[:3])) + ", ..." * (len(refused) > 3)
-            yield f"No plan is possible on {first} GPUs: {next(iter(refused.values()))}"
 
     def _ddr(self, deadline: Deadline) -> Results:
         """More host memory."""

@@ -1,21 +1,19 @@
-"""Bounds and presolve: no plan is below a bound, and no best plan uses a removed option."""
+"""The ladder of proofs: no plan is below a bound, and no best plan has a removed option."""
 
 import math
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
-from built_problem import problem
 from hypothesis import assume, given, settings, strategies as st
 from small_problems import devices, least_rating, option, problems
 
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.best_plan.linear import LinearProgramme, least_possible, linear_bound
-from planners.embedding.best_plan.presolve import presolved
-from planners.embedding.best_plan.proofs import ladder, proofs
-from planners.embedding.best_plan.search import best_plan
+from planners.embedding.best_plan.linear import LinearProgramme
+from planners.embedding.best_plan.pricing import Items, most_valuable_pattern
+from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.explain.bound import reasons
-from planners.embedding.quality import arrays
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import search_space
 
@@ -23,16 +21,19 @@ RELATIVE = 1e-9
 
 
 def bounds(space, placed_on):
-    """Return the bound of each rung in milliseconds."""
-    return [proof.milliseconds for proof in proofs(candidates(space, placed_on))]
+    """Return the bound of each rung in milliseconds, by the rung's name."""
+    return {proof.rung: proof.milliseconds for proof in proofs(candidates(space, placed_on))}
 
 
 @settings(max_examples=60)
 @given(problems())
 def test_no_plan_is_below_a_rung_and_no_rung_below_the_one_before(drawn):
-    best, proven = least_rating(*drawn), bounds(*drawn)
+    """A table that fits nowhere has an infinite bound."""
+    best, proven = least_rating(*drawn), [*bounds(*drawn).values()]
     assert proven == sorted(proven)
     assert all(bound <= best * (1 + RELATIVE) for bound in proven)
+    if len(candidates(*drawn).without_options):
+        assert proven == [math.inf]
 
 
 @settings(max_examples=60)
@@ -47,19 +48,36 @@ def test_what_is_known_limits_the_proofs(drawn, worse, low):
         assert least_rating(*drawn, allowed) == pytest.approx(best, rel=RELATIVE)
 
 
-@settings(max_examples=30)
-@given(problems())
-def test_the_relaxed_plan_has_an_option_of_each_table(drawn):
-    space, placed_on = drawn
-    found = candidates(space, placed_on)
-    bound, chosen = linear_bound(found)
-    assert chosen.shape == (space.tables,)
-    if math.isfinite(bound):
-        assert np.isin(chosen, found.options).all()
-        assert space.table[chosen].tolist() == list(range(space.tables))
-        assert (space.largest_shard[chosen] <= bound * (1 + RELATIVE)).all()
-    else:
-        assert (chosen == -1).all()
+@pytest.mark.parametrize(
+    ("options", "storage", "expected"),
+    [
+        # What is on every rank leaves no room for all columns of the other table on one host.
+        (
+            [
+                option(0, "uniform", *[(6, 0, 1.0)] * 4),
+                option(1, "host_columns", *[(3, 0, 1.0)] * 3),
+                option(1, "uniform", *[(2, 0, 9.0)] * 4),
+            ],
+            [10, 10, 10, 10],
+            {"memory": 10.0},
+        ),
+        # Five tables on four devices, each with room for two of them, and each with room for one.
+        (
+            [option(table, "device", (3, 0, 1.0)) for table in range(5)],
+            [8, 8, 8, 8],
+            {"memory": 1.25, "patterns": 2.0},
+        ),
+        (
+            [option(table, "device", (5, 0, 1.0)) for table in range(5)],
+            [9, 9, 9, 9],
+            {"memory": 1.25, "patterns": math.inf},
+        ),
+    ],
+)
+def test_a_rung_proves_what_the_one_before_does_not(options, storage, expected):
+    """Each bound is as high as its rung allows."""
+    proven = bounds(search_space(options), devices(*[(hbm, 0) for hbm in storage], host_ranks=2))
+    assert {rung: proven[rung] for rung in expected} == pytest.approx(expected, rel=4e-3)
 
 
 def test_large_problems_have_the_linear_bound(monkeypatch):
@@ -67,17 +85,10 @@ def test_large_problems_have_the_linear_bound(monkeypatch):
     cheap, small = [(2, 0, 0.25)] * 4, [(1, 0, 2.5)] * 4
     space = search_space([option(0, "device", *cheap), option(0, "device", *small)])
     drawn = space, devices((3, 0), (3, 0))
-    assert bounds(*drawn)[-1] == pytest.approx(least_rating(*drawn), rel=RELATIVE)
+    assert bounds(*drawn)["ranks"] == pytest.approx(5.0, rel=RELATIVE)
     for limit in ("patterns._MOST_TABLES", "packing._MOST_PLACES", "presolve._MOST_SHARDS"):
         monkeypatch.setattr(f"planners.embedding.best_plan.{limit}", -1)
-    assert bounds(*drawn) == pytest.approx([2.75, 2.75], rel=RELATIVE)
-
-
-def test_a_table_without_options_has_an_infinite_bound():
-    space = search_space([option(0, "device", (1, 0, 1.0)), option(1, "device", (99, 0, 1.0))])
-    proof = ladder(candidates(space, devices((9, 0), (9, 0))))[-1]
-    assert proof.milliseconds == math.inf
-    assert proof.relaxed.tolist() == [-1, -1]
+    assert bounds(*drawn) == pytest.approx({"memory": 2.75, "costs": 2.75}, rel=RELATIVE)
 
 
 @pytest.mark.parametrize(("tables", "spread"), [(60, 100), (400, 10)])
@@ -103,69 +114,59 @@ def test_rounding_does_not_lift_the_bound(tables, spread):
     assert 1 - 1e-5 < Fraction(bound) / least <= 1
 
 
-@given(
-    st.lists(st.integers(0, 50), min_size=1, max_size=60),
-    st.lists(st.integers(0, 60) | st.just(math.inf), min_size=60, max_size=60),
-    st.integers(0, 100),
-)
-def test_the_bisection_finds_what_trying_every_step_does(largest, costs, known):
-    steps = sorted(set(map(float, largest)))
-    cost = dict(zip(steps, sorted(map(float, costs), reverse=True), strict=False))
-    best = min(max(step, cost[step]) for step in steps)
-    tried = []
-
-    def solve(limit):
-        tried.append(limit)
-        return cost[limit], np.array([int(limit)])
-
-    shards = np.array(largest, float)
-    assert least_possible(shards, solve)[0] == best
-    assert len(tried) == len(set(tried)) <= 2 * math.log2(len(steps)) + 3
-    at_least = best * known / 100 if math.isfinite(best) else 0.0
-    again, options = least_possible(shards, solve, at_least)
-    assert again == best
-    assert max(options[0], cost[options[0]]) == best
-
-
-@given(
-    st.lists(st.floats(1e-3, 10.0), min_size=1, max_size=4),
-    st.integers(1, 40),
-    st.booleans(),
-)
+@given(st.lists(st.floats(1e-3, 10.0), min_size=1, max_size=4), st.integers(1, 40), st.booleans())
 def test_no_rounding_lifts_a_bound_above_the_rating_of_a_plan(milliseconds, ranks, cut):
     """All ranks with load have the same times, so the rating is the sum on one rank."""
     space = search_space(
         [
-            option(table, "uniform", *[(1, 0, each)] * (ranks - cut), *[(0, 0, 0.0)] * cut)
-            for table, each in enumerate(milliseconds)
+            option(table, "uniform", *[(1, 0, ms)] * (ranks - cut), *[(0, 0, 0.0)] * cut)
+            for table, ms in enumerate(milliseconds)
         ]
     )
     placed_on = devices(*[(9, 0)] * ranks)
     rating = 0.0
-    for each in milliseconds:
-        rating += each if ranks > cut else 0.0
-    assert max(bounds(space, placed_on)) <= rating
+    for ms in milliseconds:
+        rating += ms if ranks > cut else 0.0
+    assert max(bounds(space, placed_on).values()) <= rating
     assert all(proven <= rating for proven in reasons(space, placed_on).proven.values())
 
 
-def test_what_must_be_on_every_rank_leaves_no_room_for_all_columns_on_one_host():
-    space = search_space(
-        [
-            option(0, "uniform", *[(6, 0, 1.0)] * 4),
-            option(1, "host_columns", *[(3, 0, 1.0)] * 3),
-            option(1, "uniform", *[(2, 0, 9.0)] * 4),
-        ]
+@st.composite
+def item_sets(draw):
+    """Draw the items of a few tables, the tables' values, and a floor."""
+    limits = draw(st.integers(1, 3))
+    figure = st.integers(0, 12).map(lambda part: part / 10)
+    cost = st.lists(figure, min_size=limits, max_size=limits)
+    item = st.tuples(st.sampled_from([0.25, 0.5, 1.0]), cost)
+    tables = draw(st.lists(st.lists(item, min_size=1, max_size=3), min_size=1, max_size=4))
+    counts = [len(items) for items in tables]
+    shares, costs = zip(*(item for items in tables for item in items), strict=True)
+    items = Items(
+        np.repeat(np.arange(len(tables)), counts),
+        np.cumsum([0, *counts]),
+        np.array(shares),
+        np.array(costs, np.float64),
     )
-    placed_on = devices(*[(10, 0)] * 4, host_ranks=2)
-    found = presolved(candidates(space, placed_on))
-    assert found.options.tolist() == [0, 2]
-    assert linear_bound(found)[0] == pytest.approx(10.0)
+    worth = np.array(draw(st.lists(figure, min_size=len(tables), max_size=len(tables))))
+    return items, worth, draw(figure)
 
 
-@pytest.mark.parametrize("seed", [1, 7, 17])
-def test_no_plan_of_a_usual_problem_is_ruled_out(seed):
-    space, placed_on = arrays(problem(f"mixture[seed={seed}]", gpus=4))
-    plan = best_plan(space, placed_on)
-    for proof in proofs(candidates(space, placed_on), 0.0, plan.rating, rungs=("memory", "costs")):
-        assert proof.milliseconds <= plan.rating * (1 + RELATIVE)
-    assert np.isin(plan.options, proof.candidates.options).all()
+@given(item_sets())
+def test_a_pattern_is_worth_the_most_of_all_if_that_is_above_the_floor(drawn):
+    """The value that bounds all patterns is never too low, by trying all of them."""
+    items, worth, floor = drawn
+    choices = [[None, *range(a, b)] for a, b in zip(items.first, items.first[1:], strict=False)]
+    most = 0.0
+    for choice in product(*choices):
+        chosen = [item for item in choice if item is not None]
+        if (items.cost[chosen].sum(axis=0) <= 1 + 1e-9).all():
+            most = max(most, float(worth[items.table[chosen]] @ items.share[chosen]))
+    prices = np.full(items.cost.shape[1], 0.1)
+    said, pattern, _ = most_valuable_pattern(items, worth, prices, floor)
+    assert max(most, floor) <= said * (1 + 1e-9) + 1e-12
+    if most > floor * (1 + 1e-9) + 1e-9:
+        assert (items.cost[pattern].sum(axis=0) <= 1 + 1e-8).all()
+        assert len(set(items.table[pattern])) == len(pattern)
+        assert float(worth[items.table[pattern]] @ items.share[pattern]) > floor
+    elif most < floor * (1 - 1e-9):
+        assert not len(pattern)

@@ -1,10 +1,12 @@
 """Capturing records the last plan, and works with a user's own planners and modules."""
 
+from functools import partial
+
 import pytest
 from captured_models import bags, built, captured, plan_again, plan_live, script
 from random_models import collection
 from torch import distributed, nn
-from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from torchrec.distributed.embedding_tower_sharding import EmbeddingTowerSharder
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
@@ -12,6 +14,7 @@ from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.types import CacheParams, CacheStatistics
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.modules.embedding_tower import EmbeddingTower
 
 from harness.model.errors import NotApplicable, UsageError
 from harness.planning.capture import capture
@@ -22,6 +25,7 @@ from planners.embedding.planning import document
 
 
 def test_capturing_changes_nothing(path):
+    """The captured plan is the plan without a capture, and torchrec's classes are as before."""
     methods = (
         (EmbeddingShardingPlanner, "plan"),
         (EmbeddingEnumerator, "enumerate"),
@@ -33,13 +37,18 @@ def test_capturing_changes_nothing(path):
     assert [vars(kind)[name] for kind, name in methods] == before
 
 
-def test_shardbenchs_own_planner_is_captured_and_made_again(path):
+def test_shardbenchs_own_planner_is_captured_and_made_again_also_with_a_cache(path, tmp_path):
+    """A hit enumerates no options; the replay enumerates them again, and finds the plan."""
     live = script()
-    planner = live.planner(lambda **given: Planner(**given, mode="best-plan", seed=3))
-    was = captured(live, path, planner)
-    problem = built(path)
-    assert problem.live.planner.own == {"mode": "best-plan", "search_seconds": None, "seed": 3}
-    assert plan_again(problem) == was
+    for use in ("", "hit"):
+        planner = live.planner(
+            partial(Planner, mode="best-plan", seed=3, cache=PlanCache(tmp_path / "plans"))
+        )
+        was = captured(live, path, planner)
+        assert planner.from_cache == use
+        problem = built(path)
+        assert problem.live.planner.own == {"mode": "best-plan", "search_seconds": None, "seed": 3}
+        assert plan_again(problem) == was
 
 
 class Hierarchical(EmbeddingShardingPlanner):
@@ -53,6 +62,7 @@ class Hierarchical(EmbeddingShardingPlanner):
 
 
 def test_a_planner_that_plans_in_parts_is_captured_as_a_whole(path):
+    """Only variants of torchrec plan its problem, since its own way is unknown."""
     model = nn.Module()
     model.one, model.other = bags("one", 3), bags("other", 4)
     live = script(model)
@@ -66,22 +76,11 @@ def test_a_planner_that_plans_in_parts_is_captured_as_a_whole(path):
 
 
 def test_the_last_plan_counts(path):
+    """Of several plans in a capture, the last is in the file."""
     with capture("embedding", path):
         plan_live(script(bags("first", 2)))
         plan_live(script(bags("last", 3)))
     assert [table.name for table in built(path).tables] == ["last_0", "last_1", "last_2"]
-
-
-class OwnBags(EmbeddingBagCollection):
-    """A user's own subclass of torchrec's module."""
-
-
-class OwnSharder(EmbeddingBagCollectionSharder):
-    """A sharder of a user's own modules."""
-
-    @property
-    def module_type(self):
-        return OwnBags
 
 
 class OwnStatistics(CacheStatistics):
@@ -93,10 +92,10 @@ class OwnStatistics(CacheStatistics):
         return 0.5
 
 
-def own_module():
+def tower():
     model = nn.Module()
-    model.own = collection({"t": (9, 4)}, OwnBags)
-    script(model).planner().plan(model, [OwnSharder()])
+    model.inner = EmbeddingTower(collection({"t": (9, 4)}), nn.Linear(1, 1))
+    script(model).planner().plan(model, [EmbeddingTowerSharder()])
 
 
 def own_statistics():
@@ -116,12 +115,13 @@ def virtual_table():
     [
         (lambda: None, "no EmbeddingShardingPlanner planned inside"),
         (lambda: plan_live(script(nn.Linear(2, 2))), "there was no table to place"),
-        (own_module, r"Module 'own' is a test_capturing.OwnBags; only "),
+        (tower, r"Module 'inner' is a torchrec\..*EmbeddingTower; only "),
         (own_statistics, "statistics of class OwnStatistics; only torchrec's"),
         (virtual_table, "Table 't' is virtual, which is not supported"),
     ],
 )
 def test_what_cannot_be_captured_is_warned_of(path, body, said):
+    """The script goes on without a file, and the warning names the part."""
     with pytest.warns(UserWarning, match=said), capture("embedding", path):
         body()
     assert not path.exists()
@@ -129,6 +129,7 @@ def test_what_cannot_be_captured_is_warned_of(path, body, said):
 
 @pytest.mark.filterwarnings("error")
 def test_a_process_of_a_job_that_does_not_plan_writes_nothing(path, monkeypatch):
+    """Only the process that plans writes a file; the others do not warn."""
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_rank", lambda: 1)
     with capture("embedding", path):
@@ -136,19 +137,8 @@ def test_a_process_of_a_job_that_does_not_plan_writes_nothing(path, monkeypatch)
     assert not path.exists()
 
 
-def test_a_plan_from_a_cache_is_captured(path, tmp_path):
-    """A hit enumerates no options; the replay enumerates them again, and finds the plan."""
-    live = script()
-    for use in ("", "hit"):
-        planner = live.planner(
-            lambda **given: Planner(**given, cache=PlanCache(tmp_path / "plans"))
-        )
-        was = captured(live, path, planner)
-        assert planner.from_cache == use
-        assert plan_again(built(path)) == was
-
-
 def test_tables_of_one_name_are_planned_but_in_no_plan_file(path):
+    """Tables in several modules may have one name, by which no job could load its plan."""
     model = nn.Module()
     model.one, model.other = bags(tables=2), bags(tables=3)
     live = script(model)

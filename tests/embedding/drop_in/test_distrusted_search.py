@@ -1,23 +1,113 @@
 """If the compiled search fails or finds a wrong plan, the planner warns once and torchrec plans."""
 
+import copy
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torchrec
 from planned import decided, new_planner, problem
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 
+from harness.contract.supported_releases import UnsupportedRelease
 from planners.embedding.drop_in.compiled_search import CompiledSearch
-from planners.embedding.drop_in.planner import DistrustedSearch
+from planners.embedding.drop_in.planner import RELEASES, DistrustedSearch
+from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.estimation import Estimation
 from planners.embedding.search.options import Estimates
 from planners.embedding.search.outcome import Found, NotFound
 from planners.embedding.search.space import Placement
 
 
-def assert_distrusted(built, reason: str, **arguments) -> None:
-    """Assert that a planner warns once of a fault, and then always decides as torchrec does."""
+def finds(change):
+    """Return the attribute by which the search returns `change(outcome, space)` of a plan."""
+    search = CompiledSearch.search
+
+    def changed(self, space, devices):
+        outcome = search(self, space, devices)
+        return change(outcome, space) if isinstance(outcome, Found) else outcome
+
+    return [(CompiledSearch, "search", changed)]
+
+
+def finds_on(rank):
+    return finds(lambda outcome, _: replace(outcome, ranks=np.full_like(outcome.ranks, rank)))
+
+
+def _with_a_table_twice(outcome, space):
+    again = outcome.options[:1]
+    count = len(space.estimates_of(again[0]))
+    options = np.append(outcome.options, again)
+    return replace(outcome, options=options, ranks=np.append(outcome.ranks, outcome.ranks[:count]))
+
+
+def _rolled(outcome, space):
+    """Put all shards of options placed by device on the next rank."""
+    counts = np.diff(space.first_shard)[outcome.options]
+    free = np.repeat(space.placement[outcome.options] == Placement.DEVICE, counts)
+    return replace(outcome, ranks=np.where(free, (outcome.ranks + 1) % 8, outcome.ranks))
+
+
+def _cheap(self, number, get=Estimates.get):
+    storage, perf = get(self, number)
+    perf.fwd_compute = perf.fwd_compute * 0.5
+    return storage, perf
+
+
+FAULTS = {  # the attributes that are replaced, and the reason in the warning
+    "an exception": (
+        [(CompiledSearch, "flatten", lambda self, options: 1 / 0)],
+        ".*ZeroDivisionError: division by zero",
+    ),
+    "another rating": (
+        finds(lambda outcome, _: replace(outcome, rating=outcome.rating * (1 + 1e-15))),
+        "the compiled search rates its plan .* ms, torchrec",
+    ),
+    "no plan": (
+        finds(lambda plan, _: NotFound(plan.options, plan.options, 1)),
+        "torchrec places a proposal",
+    ),
+}
+FAULTS_SEEN_BY_CHECK = FAULTS | {
+    "one rank": (finds_on(0), "[^.]"),
+    "no rank": (finds_on(-1), "[^.]"),
+    "a rank too many": (finds_on(8), "[^.]"),
+    "a table less": (
+        finds(lambda outcome, _: replace(outcome, options=outcome.options[:-1])),
+        "[^.]",
+    ),
+    "a table twice": (finds(_with_a_table_twice), "[^.]"),
+    "wrong estimates": (
+        [(Estimates, "get", _cheap), (Estimation, "_differs", lambda self, *_: False)],
+        "torchrec estimates table .* differently",
+    ),
+    "other ranks": (finds(_rolled), ".*(other ranks|rates|must be on rank)"),
+}
+
+
+@pytest.mark.parametrize(
+    ("fault", "arguments"),
+    [
+        *((fault, {}) for fault in FAULTS),
+        *((fault, {"check": True}) for fault in FAULTS_SEEN_BY_CHECK),
+        *(
+            (fault, {"check": True, "mode": "best-plan"})
+            for fault in FAULTS_SEEN_BY_CHECK
+            if fault != "other ranks"
+        ),
+    ],
+)
+def test_a_planner_warns_once_of_a_fault_and_then_decides_as_torchrec(
+    fault, arguments, monkeypatch
+):
+    """Faults are injected where options become arrays, in the search, and in the estimates."""
+    replaced, reason = FAULTS_SEEN_BY_CHECK[fault]
+    built = problem()
     expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
+    for attribute in replaced:
+        monkeypatch.setattr(*attribute)
     planner = new_planner(built, **arguments)
     with pytest.warns(DistrustedSearch, match=f"search is torchrec's own, since {reason}") as said:
         assert decided(planner, built) == expected
@@ -25,80 +115,24 @@ def assert_distrusted(built, reason: str, **arguments) -> None:
     assert decided(planner, built)[0] == expected[0], "and goes on so, in silence"
 
 
-def falsify(monkeypatch, change) -> None:
-    """Patch the compiled search to return `change(outcome, space)` instead of a found plan."""
-    search = CompiledSearch.search
-
-    def changed(self, space, devices):
-        outcome = search(self, space, devices)
-        return change(outcome, space) if isinstance(outcome, Found) else outcome
-
-    monkeypatch.setattr(CompiledSearch, "search", changed)
-
-
-def on_rank(rank):
-    return lambda outcome, _: replace(outcome, ranks=np.full_like(outcome.ranks, rank))
-
-
-def with_a_table_twice(outcome, space):
-    again = outcome.options[:1]
-    count = len(space.estimates_of(again[0]))
-    options = np.append(outcome.options, again)
-    return replace(outcome, options=options, ranks=np.append(outcome.ranks, outcome.ranks[:count]))
-
-
-FALSE = {
-    "another rating": lambda outcome, _: replace(outcome, rating=outcome.rating * (1 + 1e-15)),
-    "one rank": on_rank(0),
-    "no rank": on_rank(-1),
-    "a rank too many": on_rank(8),
-    "a table less": lambda outcome, _: replace(outcome, options=outcome.options[:-1]),
-    "a table twice": with_a_table_twice,
-}
-
-
-@pytest.mark.parametrize("mode", ["same-plan", "best-plan"])
-@pytest.mark.parametrize("change", FALSE.values(), ids=FALSE)
-def test_a_wrong_plan_is_caught(monkeypatch, change, mode):
-    falsify(monkeypatch, change)
-    assert_distrusted(problem(), "[^.]", mode=mode, check=True)
-
-
-def test_other_ranks_of_the_same_rating_are_caught_in_mode_same_plan(monkeypatch):
-    """All shards of options placed by device are on the next rank."""
-
-    def rolled(outcome, space):
-        counts = np.diff(space.first_shard)[outcome.options]
-        free = np.repeat(space.placement[outcome.options] == Placement.DEVICE, counts)
-        return replace(outcome, ranks=np.where(free, (outcome.ranks + 1) % 8, outcome.ranks))
-
-    falsify(monkeypatch, rolled)
-    assert_distrusted(problem(), ".*(other ranks|rates|must be on rank)", check=True)
-
-
-def test_wrong_estimates_are_caught(monkeypatch):
-    get = Estimates.get
-
-    def cheap(self, number):
-        storage, perf = get(self, number)
-        perf.fwd_compute = perf.fwd_compute * 0.5
-        return storage, perf
-
-    monkeypatch.setattr(Estimates, "get", cheap)
-    monkeypatch.setattr(Estimation, "_differs", lambda self, *_: False)
-    assert_distrusted(problem(), "torchrec estimates table .* differently", check=True)
-
-
-def test_without_a_check_a_rating_that_torchrec_does_not_share_is_caught(monkeypatch):
-    falsify(monkeypatch, FALSE["another rating"])
-    assert_distrusted(problem(), "the compiled search rates its plan .* ms, torchrec")
-
-
-def test_a_search_that_fails_is_named(monkeypatch):
-    monkeypatch.setattr(CompiledSearch, "flatten", lambda self, options: 1 / 0)
-    assert_distrusted(problem(), ".*ZeroDivisionError: division by zero")
-
-
-def test_a_proposal_that_only_torchrec_places_is_caught(monkeypatch):
-    falsify(monkeypatch, lambda plan, _: NotFound(plan.options, plan.options, 1))
-    assert_distrusted(problem(), "torchrec places a proposal")
+def test_on_another_release_all_is_torchrecs_own(monkeypatch):
+    """A warning says so once, unless the user insists."""
+    built = problem()
+    expected = decided(new_planner(built, EmbeddingShardingPlanner), built)
+    assert RELEASES.include(torchrec.__version__)
+    monkeypatch.setattr(torchrec, "__version__", "1.10.0")
+    monkeypatch.setattr("harness.contract.supported_releases._said", set())
+    with monkeypatch.context() as without_search:
+        without_search.setattr(CompiledSearch, "__init__", None)
+        with pytest.warns(
+            UnsupportedRelease, match=r"^Planner was tested with torchrec .*1\.10\.0"
+        ):
+            planner = new_planner(built, mode="best-plan", check=True)
+        assert type(planner._enumerator) is EmbeddingEnumerator
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert decided(planner, built) == expected
+            assert decided(copy.deepcopy(planner), built)[0] == expected[0]
+    planner = new_planner(built, any_release=True)
+    assert type(planner._enumerator) is DistinctShardEnumerator
+    assert decided(planner, built) == expected

@@ -1,38 +1,41 @@
-"""The observer counts the steps of our planner like those of torchrec's."""
+"""The observer counts the steps of our planner like torchrec's; torchrec's log is kept if read."""
+
+import functools
+import logging
 
 import pytest
-from planned import OwnProposer, new_planner, problem
-from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from planned import OwnProposer, decided, new_planner, problem
+from torch import nn
+from torchrec.distributed import logger
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
+from torchrec.distributed.planner.proposers import GreedyProposer
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 
 from harness.contract import Progress, Recorder
-from harness.measuring.jobs import check
-from harness.measuring.timing.turns import SystemClock
-from planners.embedding import FAMILY
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.observer import observe
 
 
-def test_the_observer_counts_as_it_does_for_torchrec():
-    built = problem("synthetic[tables=6,seed=2,memory=tight]", 16)
-    upstream, compiled = (
-        check(FAMILY, FAMILY.find(name), built, SystemClock()) for name in ("upstream", "compiled")
-    )
-    assert compiled.fingerprint == upstream.fingerprint
+@pytest.mark.parametrize("proposer", [lambda: None, GreedyProposer, OwnProposer])
+def test_the_observer_counts_as_it_does_for_torchrec(proposer):
+    """Proposals may be repeated, and a proposer that is not compiled is torchrec's to run."""
+    built, recorders = problem(), []
+    for kind in (EmbeddingShardingPlanner, Planner):
+        recorder = Recorder()
+        with observe(recorder), recorder.call():
+            decided(new_planner(built, kind, proposer=proposer()), built)
+            assert recorder.progress().done == recorder.counters["proposals"] > 0
+        recorders.append(recorder)
+    upstream, ours = (recorder.counters for recorder in recorders)
     for counter in ("proposals", "partitions"):
-        assert compiled.counters[counter] == upstream.counters[counter] > 0
-    assert compiled.counters["plan_copies"] == 1
-    assert min(compiled.phases["arrays"], compiled.phases["search"]) > 0
-    assert compiled.phases["partition"] == 0
-    assert 0 < compiled.counters["estimates"] < upstream.counters["estimates"]
-    options = EmbeddingEnumerator(built.topology, 512, built.constraints).enumerate(
-        built.module, built.sharders
-    )
-    assert upstream.counters["estimates"] == sum(len(option.shards) for option in options)
+        assert ours[counter] == upstream[counter] > 0
+    if proposer is not OwnProposer:
+        assert ours["plan_copies"] == 1
+        assert 0 < ours["estimates"] < upstream["estimates"]
 
 
 def test_the_observer_tells_how_far_the_enumeration_is(monkeypatch):
+    """Proposals follow."""
     built, recorder, seen = problem(), Recorder(), []
     estimate = EmbeddingStorageEstimator.estimate
 
@@ -42,20 +45,30 @@ def test_the_observer_tells_how_far_the_enumeration_is(monkeypatch):
 
     monkeypatch.setattr(EmbeddingStorageEstimator, "estimate", estimate_and_look)
     with observe(recorder), recorder.call():
-        new_planner(built, EmbeddingShardingPlanner).plan(built.module, built.sharders)
+        decided(new_planner(built, EmbeddingShardingPlanner), built)
     (progress, options), *_ = seen
     assert progress == Progress(options, options, "options estimated", more_follows=True)
     assert recorder.progress().unit == "proposals"
 
 
-@pytest.mark.parametrize("proposer", [lambda: None, OwnProposer])
-def test_the_observer_counts_repeated_proposals_and_those_of_torchrec(proposer):
-    built, counters = problem(), []
-    for planner_type in (EmbeddingShardingPlanner, Planner):
-        recorder = Recorder()
-        with observe(recorder), recorder.call():
-            new_planner(built, planner_type, proposer=proposer()).plan(built.module, built.sharders)
-            assert recorder.progress().done == recorder.counters["proposals"] > 0
-        counters.append([recorder.counters[name] for name in ("proposals", "partitions")])
-    assert counters[0] == counters[1]
-    assert (counters[0][0] > counters[0][1]) == (proposer is not OwnProposer)
+@pytest.mark.skipif(not hasattr(logger, "method_logger"), reason="this torchrec logs no methods")
+@pytest.mark.parametrize("handler", [logging.NullHandler(), logging.StreamHandler()])
+def test_the_module_is_written_out_for_a_reader_of_torchrecs_log_alone(handler, monkeypatch):
+    """Wrappers that a user puts around torchrec's method are kept."""
+    written, called, plan = [], [], EmbeddingShardingPlanner.plan
+
+    class Module(nn.Module):
+        def __repr__(self):
+            written.append(self)
+            return "a module"
+
+    @functools.wraps(plan)
+    def wrapper(*arguments):
+        called.append(arguments)
+        return plan(*arguments)
+
+    monkeypatch.setattr(logger.method_logger, "handlers", [handler])
+    monkeypatch.setattr(EmbeddingShardingPlanner, "plan", wrapper)
+    new_planner(problem()).plan(Module(), [])
+    assert len(called) == 1
+    assert bool(written) == (type(handler) is logging.StreamHandler)

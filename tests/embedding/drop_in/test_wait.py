@@ -1,13 +1,17 @@
 """Until the search is compiled, torchrec's own search finds the same plan."""
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 from compared import come_to
 from hypothesis import HealthCheck, given, settings, strategies as st
-from planned import assert_same, new_planner, problem
+from planned import assert_same, problem, randoms
 from random_models import random_model
+from torchrec.distributed.planner.partitioners import (
+    GreedyPerfPartitioner,
+    MemoryBalancedPartitioner,
+    SortBy,
+)
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, GreedyProposer
 
@@ -17,84 +21,94 @@ from planners.embedding.drop_in.planner import Planner
 from planners.embedding.search import warm_up
 
 NEVER = 10**9
+PROPOSERS = (
+    lambda: None,
+    GreedyProposer,
+    lambda: GreedyProposer(use_depth=False, threshold=4),
+    DynamicProgrammingProposer,
+)
+PARTITIONERS = (
+    lambda: None,
+    lambda: GreedyPerfPartitioner(SortBy.PERF, balance_modules=True),
+    lambda: MemoryBalancedPartitioner(tolerance=0.3),
+)
 
 
 @pytest.fixture
-def searches(monkeypatch) -> Iterator[list[int]]:
-    """Pretend that no kernel is loaded; return a list that gets each search's number of tables."""
-    asked: list[int] = []
-    search = CompiledSearch.search
+def compiled(monkeypatch):
+    """Return a function that pretends that compiling ends after so many proposals."""
 
-    def counted(self, space, devices):
-        asked.append(space.tables)
-        return search(self, space, devices)
+    def after(proposals: int, small: int = 0) -> None:
+        asked = itertools.count()
+        monkeypatch.setattr(warm_up, "are_loaded", lambda modules: False)
+        monkeypatch.setattr(warm_up, "advance", lambda modules: next(asked) >= proposals)
+        monkeypatch.setattr(compiled_search, "SMALL", small)
 
-    monkeypatch.setattr(CompiledSearch, "search", counted)
-    monkeypatch.setattr(warm_up, "are_loaded", lambda modules: False)
-    return asked
+    return after
 
 
-def compiled_after(proposals: int, monkeypatch) -> None:
-    """Make the compilation finish after this number of proposals."""
-    asked = itertools.count()
-    monkeypatch.setattr(warm_up, "advance", lambda modules: next(asked) >= proposals)
-    monkeypatch.setattr(compiled_search, "SMALL", 0)
-
-
-@pytest.mark.parametrize("after", [0, 1, 7, NEVER])
+@pytest.mark.parametrize("after", [None, 0, 1, 7, NEVER])
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    random=st.randoms(use_true_random=False),
-    proposer=st.sampled_from(
-        [lambda: None, lambda: GreedyProposer(threshold=4), DynamicProgrammingProposer]
-    ),
+    random=randoms,
+    proposer=st.sampled_from(PROPOSERS),
+    partitioner=st.sampled_from(PARTITIONERS),
     timeout=st.sampled_from([None, 600]),
 )
 def test_the_plan_is_torchrecs_whenever_the_search_is_compiled(
-    after, searches, monkeypatch, random, proposer, timeout
+    after, compiled, random, proposer, partitioner, timeout
 ):
-    compiled_after(after, monkeypatch)
+    """None is for a loaded search; the plan passes the check, and a second one is the same."""
+    if after is not None:
+        compiled(after)
     model = random_model(random)
     ours, theirs = (
-        planner(**model.components(), proposer=proposer(), timeout_seconds=timeout)
-        for planner in (Planner, EmbeddingShardingPlanner)
+        planner(
+            **model.components(),
+            **more,
+            proposer=proposer(),
+            partitioner=partitioner(),
+            timeout_seconds=timeout,
+        )
+        for planner, more in ((Planner, {"check": True}), (EmbeddingShardingPlanner, {}))
     )
     expected = come_to(theirs, model.module, model.sharders)
     assert come_to(ours, model.module, model.sharders) == expected
+    # Where no device has HBM, torchrec's own search cuts it into bins.
+    without_hbm = proposer is DynamicProgrammingProposer and model.topology.compute_device == "cpu"
+    assert ours._warned == (without_hbm and expected[0][0] is not RuntimeError)
     assert ours._fault is None
+    if not ours._warned:
+        assert come_to(ours, model.module, model.sharders) == expected
 
 
-@pytest.mark.parametrize(("after", "searched"), [(0, [5]), (7, [5]), (NEVER, [])])
-def test_the_compiled_search_takes_over_once_it_is_there(after, searched, searches, monkeypatch):
-    compiled_after(after, monkeypatch)
+@pytest.mark.parametrize(
+    ("after", "small", "searches"),
+    [(0, 0, [5]), (7, 0, [5]), (NEVER, 0, []), (0, compiled_search.SMALL, [])],
+)
+def test_the_compiled_search_takes_over_once_it_is_there(
+    after, small, searches, compiled, monkeypatch
+):
+    """Small problems, here of five tables, do not wait for it."""
+    tables, search = [], CompiledSearch.search
+
+    def counted(self, space, devices):
+        tables.append(space.tables)
+        return search(self, space, devices)
+
+    monkeypatch.setattr(CompiledSearch, "search", counted)
+    compiled(after, small)
     assert_same(problem())
-    assert searches == searched
+    assert tables == searches
 
 
-@pytest.mark.parametrize("loaded", [False, True])
-def test_a_small_problem_is_searched_by_what_is_loaded(loaded, searches, monkeypatch):
-    """It compiles nothing."""
-    monkeypatch.setattr(warm_up, "are_loaded", lambda modules: loaded)
-    if not loaded:
-        monkeypatch.setattr(warm_up, "advance", None)
-    assert_same(problem())
-    assert searches == [5] * loaded
+def test_where_nothing_can_be_compiled_torchrecs_search_goes_on(compiled, monkeypatch, caplog):
+    """One warning says why."""
 
-
-def test_where_nothing_can_be_compiled_torchrecs_search_goes_on(searches, monkeypatch, caplog):
     def fail(modules):
         raise warm_up.CannotCompile("no room")
 
-    compiled_after(NEVER, monkeypatch)
+    compiled(NEVER)
     monkeypatch.setattr(warm_up, "advance", fail)
     assert_same(problem(), warned=True)
-    assert searches == []
     assert "no room" in caplog.text
-
-
-def test_a_proposer_is_heard_as_if_it_were_new(searches, monkeypatch):
-    compiled_after(NEVER, monkeypatch)
-    built = problem()
-    planner = new_planner(built)
-    plans = [planner.plan(built.module, built.sharders).plan for _ in range(2)]
-    assert plans[0] == plans[1]

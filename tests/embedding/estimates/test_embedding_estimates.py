@@ -97,14 +97,9 @@ def test_calibrating_finds_the_coefficients_of_a_made_up_device():
     ]
     assert len(inside) == 34
     assert sum(inside) >= 27  # of intervals at 95 %, some of which share what they explain
-    assert {error.purpose: error.error for error in machine.errors}[HELD_OUT] < 0.04
-
-
-def test_without_noise_the_fit_is_right_on_other_sizes():
-    points = design("fused", seed=1)
-    errors = fit_machine(points, times_of(points), UNIFORM).errors
-    assert {error.purpose for error in errors} == set(POINTS)
-    assert max(error.error for error in errors) < 0.005
+    errors = {error.purpose: error.error for error in machine.errors}
+    assert errors.keys() == POINTS.keys()
+    assert errors[HELD_OUT] < 0.04
 
 
 def test_too_few_points_are_refused():
@@ -245,11 +240,10 @@ def tables_of(rank: RankKernels) -> list[torch.Tensor]:
     return [table for k in kernels for table in (k.weights_host, k.momentum1_host)]
 
 
-@pytest.mark.parametrize("is_weighted", [False, True])
-def test_each_pass_of_a_rank_can_be_repeated_and_learns(is_weighted: bool):
+def test_each_pass_of_a_rank_can_be_repeated_and_learns():
     kernels = kernels_on(
         Device("cpu"),
-        ShardWork("fused", "table_wise", 100, 8, (3.0,), 32, is_weighted=is_weighted),
+        ShardWork("fused", "table_wise", 100, 8, (3.0,), 32, is_weighted=True),
         ShardWork("fused", "row_wise", 50, 16, (0.5, 1.0), 32, share=0.25),
     )
     before = [table.clone() for table in tables_of(kernels)]
@@ -294,14 +288,3 @@ def test_ranks_share_the_memory_of_the_largest_one():
     assert places[0][0] == places[1][0]
     assert max(map(max, places)) - places[0][0] < 1.01 * 4 * 3 * 30_000 * (8 + 1)
     assert len(set(places[1])) == len(places[1])  # the tables of one rank do not overlap
-
-
-def test_only_tables_of_the_device_itself_share_memory():
-    device = Device("cpu")
-    device.make_room([[ShardWork("fused", "table_wise", 30_000, 8, (1.0,), 8)]])
-    with device:
-        shared, again = torch.zeros(20_000), torch.zeros(20_000)
-        managed = torch.empty(20_000)
-        assert torch.zeros(20_000, out=managed) is managed
-        assert torch.zeros(5000, 4).shape == (5000, 4)
-    assert shared.untyped_storage().data_ptr() == again.untyped_storage().data_ptr()

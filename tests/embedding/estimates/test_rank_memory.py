@@ -33,14 +33,13 @@ from planners.embedding.estimates.memory import (
     GRADIENTS,
     INPUTS,
     OF_RANK,
-    OPTIMIZER,
     OPTIMIZERS,
     OUTPUTS,
     PEAK,
     StepStorageEstimator,
     Terms,
     derived_terms,
-    torchrec_terms,
+    torchrec_peaks,
 )
 from planners.embedding.estimates.rank import (
     RankJob,
@@ -192,16 +191,17 @@ def test_the_estimator_gives_torchrecs_storage_or_more(
     assert raised == {(kind, kernel) for _, kind, kernel in plain if kernel == "fused"}
 
 
-def test_torchrecs_terms_add_up_to_its_estimate() -> None:
+def test_torchrecs_peak_is_its_estimate_with_an_optimizer() -> None:
     plain = options_by_key(EmbeddingStorageEstimator)
     plan = [option for (_, _, kernel), option in plain.items() if kernel == "fused"]
     for number, option in enumerate(plan):
         for shard in option.shards:
             shard.rank = number % 16
-    settings = PROBLEM.topology, "rowwise_adagrad", PROBLEM.constraints, PROBLEM.sharders
-    ranks = torchrec_terms(plan, *settings)
-    total = sum(terms.pop(OF_RANK)[PEAK] for terms in ranks)
-    terms = [terms for rank in ranks for terms in rank.values()]
-    assert total == sum(size for of_group in terms for size in of_group.values())
-    state = sum(of_group[OPTIMIZER] for of_group in terms)
-    assert total - state == sum(shard.storage.hbm for option in plan for shard in option.shards)
+    settings = PROBLEM.constraints, PROBLEM.sharders
+    sgd, adam = (
+        sum(torchrec_peaks(plan, PROBLEM.topology, name, *settings)) for name in ("sgd", "adam")
+    )
+    shards = [shard for option in plan for shard in option.shards]
+    assert sgd == sum(shard.storage.hbm for shard in shards)
+    state = sum(2 * 4 * shard.size[0] * shard.size[1] for shard in shards)
+    assert adam - sgd == state

@@ -13,6 +13,7 @@ def decisions(tables):
         table.name: (
             table.sharding_type,
             table.compute_kernel,
+            repr(table.cache_load_factor),  # torchrec hashes its text
             [(shard.size, shard.offset, shard.rank) for shard in table.shards],
         )
         for table in tables

@@ -1,21 +1,20 @@
 """Our streams yield the proposals of torchrec's and of uncompiled proposers, in the same order."""
 
-import copy
 from itertools import product
-from random import Random
 
 import numpy as np
 import pytest
 from built_problem import problem
 from hypothesis import assume, given, settings, strategies as st
-from proposing import driven, option, search_spaces, streamed, topology
 from random_options import Case, random_case
+from small_problems import option
 from torchrec.distributed.planner.proposers import (
     DynamicProgrammingProposer,
     GreedyProposer,
     GridSearchProposer,
     UniformProposer,
 )
+from torchrec.distributed.planner.types import Topology
 
 from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
 from planners.embedding.same_plan.proposals import stream
@@ -31,35 +30,61 @@ NEW = {
     "uniform": UniformProposer,
     "uniform by sum": lambda: UniformProposer(use_depth=False),
     "grid": lambda: GridSearchProposer(max_proposals=60),
-    "dynamic": DynamicProgrammingProposer,
-    "bins": BinProposer,
-    "bins, 2d": BinProposer2D,
 }
+
+
+def driven(case: Case, proposer, rating=lambda number: None):
+    """Return a proposer's proposals as option numbers; the nth gets `rating(n)` as feedback."""
+    number = {id(option): index for index, option in enumerate(case.options)}
+    proposer.load(list(case.options))
+    proposals = []
+    while proposal := proposer.propose():
+        rated = rating(len(proposals))
+        proposals.append([number[id(option)] for option in proposal])
+        proposer.feedback(rated is not None, proposal, rated, case.topology)
+    return proposals
+
+
+def streamed(case: Case, proposer, rating=lambda number: None):
+    """Return the proposals of a proposer's stream, in the same form."""
+    proposed = stream(proposer, search_space(case.options), devices_of(case.topology))
+    proposals: list[list[int]] = []
+    rows = next(proposed, None)
+    while rows is not None:
+        assert len(rows) <= 256
+        numbers = range(len(proposals), len(proposals) + len(rows))
+        proposals += rows.tolist()
+        try:
+            rows = proposed.send(np.array([*map(rating, numbers)], float))  # NaN for None
+        except StopIteration:
+            break
+    return proposals
 
 
 @pytest.mark.parametrize("name", NEW)
 @settings(max_examples=30)
 @given(random=randoms, in_order=st.booleans())
 def test_streams_propose_as_the_proposers_do(name, random, in_order):
+    """Options may be listed in any order."""
     case = random_case(random, most_tables=8)
     if not in_order:
         random.shuffle(case.options)
-    # Where devices have less than nothing in all, torchrec's bins are of negative size.
-    assume((devices_of(case.topology).storage[:, :2].sum(0) > 0).all())
     assert streamed(case, NEW[name]()) == driven(case, NEW[name]())
 
 
-def test_sums_of_shards_are_rounded_as_by_this_python():
-    many, whole = option(0, *[(1, 0, 0.1)] * 10), option(0, (1, 0, 1.0))  # equal since Python 3.12
-    case = Case([whole, many], topology("cuda", 10, 10, 10))
-    for name in ("greedy by sum", "uniform by sum"):
-        assert streamed(case, NEW[name]()) == driven(case, NEW[name]())
+@pytest.mark.parametrize("name", ["greedy by sum", "uniform by sum"])
+def test_sums_of_shards_are_rounded_as_by_this_python(name):
+    """Ten tenths and a whole are equal since Python 3.12."""
+    options = [option(0, "device", (1, 0, 1.0)), option(0, "device", *[(1, 0, 0.1)] * 10)]
+    case = Case(options, Topology(10, "cuda", 10, 10))
+    assert streamed(case, NEW[name]()) == driven(case, NEW[name]())
 
 
 @given(random=randoms, threshold=st.integers(0, 8), given_ratings=st.lists(ratings, min_size=50))
 def test_a_threshold_stops_the_greedy_proposer_where_torchrec_stops(
     random, threshold, given_ratings
 ):
+    """Ratings may be missing, equal, or zero."""
     case = random_case(random, most_tables=12)
 
     def rating(number):
@@ -70,70 +95,25 @@ def test_a_threshold_stops_the_greedy_proposer_where_torchrec_stops(
     )
 
 
-def long_case(tables: int) -> Case:
-    """Return tables with two kernels each, so that there are many combinations."""
-    case = random_case(Random(3), most_tables=1)
-    options = []
-    for number in range(tables):
-        for kernel in ("fused", "fused_uvm"):
-            option = copy.deepcopy(case.options[0])
-            option.name, option.compute_kernel = f"table_{number}", kernel
-            options.append(option)
-    return Case(options, case.topology)
-
-
-def test_a_grid_of_as_many_proposals_as_allowed_is_made_in_growing_chunks():
-    case = long_case(tables=10)
-    arrays = search_space(case.options), devices_of(case.topology)
-    chunks = list(stream(GridSearchProposer(2**10), *arrays))
-    assert [len(chunk) for chunk in chunks] == [16, 32, 64, 128, 256, 256, 256, 16]
-    assert np.concatenate(chunks).tolist() == driven(case, GridSearchProposer(2**10))
-    assert streamed(case, GridSearchProposer(2**10 - 1)) == []
-
-
 @pytest.mark.parametrize("proposer", [BinProposer, BinProposer2D])
-@given(random=randoms, bins=st.integers(1, 9), on_gpus=st.booleans())
+@given(random=randoms, bins=st.integers(1, 9) | st.just(100), on_gpus=st.booleans())
 def test_dynamic_programmes_propose_the_same_compiled_and_loaded_again(
     proposer, random, bins, on_gpus
 ):
+    """With tables in HBM, BinProposer proposes what torchrec's dynamic programme does."""
     case = random_case(random, most_tables=8)
+    random.shuffle(case.options)
+    # Where devices have less than nothing in all, torchrec's bins are of negative size.
     assume((devices_of(case.topology).storage[:, :2].sum(0) > 0).all())
     if not on_gpus:
-        for shard in (shard for option in case.options for shard in option.shards):
+        for shard in (shard for sharded in case.options for shard in sharded.shards):
             shard.storage.hbm = 0
     uncompiled = proposer(bins)
     expected = driven(case, uncompiled)
     assert streamed(case, proposer(bins)) == driven(case, uncompiled) == expected
-    if proposer is BinProposer and any(option.total_storage.hbm for option in case.options):
+    if proposer is BinProposer and any(sharded.total_storage.hbm for sharded in case.options):
         torchrecs = DynamicProgrammingProposer(bins)
         assert driven(case, torchrecs) == streamed(case, torchrecs) == expected
-
-
-@given(search_spaces(), st.integers(1, 3), st.integers(1, 60), st.integers(1, 60))
-def test_no_combination_that_it_could_have_proposed_is_cheaper(drawn, ranks, hbm, ddr):
-    """Uses a bin for each byte, few tables, and numbers that are exact in single precision."""
-    options = [o for o in drawn if o.name in ("table_0", "table_1")]
-    fitting = {o.fqn: [] for o in options}
-    for o in options:
-        for shard in o.shards:
-            shard.perf.fwd_compute = float(int(shard.perf.fwd_compute))
-        if all(s.storage.hbm <= hbm and s.storage.ddr <= ddr * ranks for s in o.shards):
-            fitting[o.fqn].append(o)
-    least = {}
-    for chosen in product(*fitting.values()):
-        total = [sum(getattr(o.total_storage, kind) for o in chosen) for kind in ("hbm", "ddr")]
-        if total[0] < hbm * ranks and total[1] < ddr * ranks:
-            perf = sum(o.total_perf for o in chosen)
-            least[total[0]] = min(perf, least.get(total[0], perf))
-    proposals = driven(Case(options, topology("cuda", ranks, hbm, ddr)), BinProposer2D(hbm, ddr))
-    proposed = {
-        sum(options[number].total_storage.hbm for number in chosen): sum(
-            options[number].total_perf for number in chosen
-        )
-        for chosen in proposals[1:]
-    }
-    assert proposed == least
-    assert list(proposed) == sorted(proposed, reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +121,7 @@ def test_no_combination_that_it_could_have_proposed_is_cheaper(drawn, ranks, hbm
     [(DynamicProgrammingProposer, 20), (BinProposer, 20), (BinProposer2D, 40)],
 )
 def test_compiled_dynamic_programmes_propose_the_same_for_real_tables(proposer, tables):
+    """There are more proposals than in drawn cases."""
     built = problem(f"synthetic[tables={tables},seed=7,memory=mixed]")
     options = built.enumerator(DistinctShardEnumerator).enumerate(built.module, built.sharders)
     case = Case(options, built.topology)
@@ -149,16 +130,44 @@ def test_compiled_dynamic_programmes_propose_the_same_for_real_tables(proposer, 
     assert streamed(case, proposer()) == expected
 
 
-@pytest.mark.parametrize("proposer", [BinProposer, BinProposer2D])
-def test_without_tables_nothing_is_proposed(proposer):
-    case = Case([], topology("cuda", 1, 100, 100))
-    assert driven(case, proposer()) == streamed(case, proposer()) == []
+@st.composite
+def options_of_two_tables(draw):
+    """Draw options; few values make ties, and times are exact in single precision."""
+    size, ms = st.integers(0, 25), st.integers(0, 4).map(float)
+    shards = st.lists(st.tuples(size, size, ms), min_size=1, max_size=3)
+    tables = draw(st.permutations([0, *draw(st.lists(st.integers(0, 1), max_size=7))]))
+    return [option(table, "device", *draw(shards)) for table in tables]
+
+
+@given(options_of_two_tables(), st.integers(1, 3), st.integers(1, 60), st.integers(1, 60))
+def test_no_combination_that_it_could_have_proposed_is_cheaper(options, ranks, hbm, ddr):
+    """With a bin for each byte, the proposals are the cheapest for each amount of HBM."""
+    fitting = {sharded.fqn: [] for sharded in options}
+    for sharded in options:
+        storages = [shard.storage for shard in sharded.shards]
+        if all(storage.hbm <= hbm and storage.ddr <= ddr * ranks for storage in storages):
+            fitting[sharded.fqn].append(sharded)
+    least = {}
+    for chosen in product(*fitting.values()):
+        used = [sum(getattr(o.total_storage, kind) for o in chosen) for kind in ("hbm", "ddr")]
+        if used[0] < hbm * ranks and used[1] < ddr * ranks:
+            perf = sum(sharded.total_perf for sharded in chosen)
+            least[used[0]] = min(perf, least.get(used[0], perf))
+    case = Case(options, Topology(ranks, "cuda", hbm, ddr))
+    proposed = {}
+    for numbers in driven(case, BinProposer2D(hbm, ddr))[1:]:
+        chosen = [options[number] for number in numbers]
+        used = sum(sharded.total_storage.hbm for sharded in chosen)
+        proposed[used] = sum(sharded.total_perf for sharded in chosen)
+    assert proposed == least
+    assert list(proposed) == sorted(proposed, reverse=True)
 
 
 def test_a_bin_proposer_names_the_argument_that_is_wrong():
+    """A number of bins must be positive, and feedback needs a topology at first."""
     with pytest.raises(ValueError, match="ddr_bins_per_device must be at least 1, not 0"):
         BinProposer2D(100, 0)
     proposer = BinProposer()
-    proposer.load([option(0, (1, 0, 1.0))])
+    proposer.load([option(0, "device", (1, 0, 1.0))])
     with pytest.raises(ValueError, match="first feedback"):
         proposer.feedback(True)

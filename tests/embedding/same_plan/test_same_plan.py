@@ -6,8 +6,8 @@ import math
 import pytest
 from compared import come_to, components
 from hypothesis import given, settings, strategies as st
-from proposing import option, topology
 from random_options import MEGABYTE, Case, random_case
+from small_problems import option
 from torchrec.distributed.planner.partitioners import (
     GreedyPerfPartitioner,
     MemoryBalancedPartitioner,
@@ -20,16 +20,14 @@ from torchrec.distributed.planner.proposers import (
     GridSearchProposer,
     UniformProposer,
 )
-from torchrec.distributed.planner.types import PlannerError
+from torchrec.distributed.planner.types import PlannerError, Topology
 
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.same_plan.bin_proposer import BinProposer
 from planners.embedding.same_plan.proposals import PartitionRules
 from planners.embedding.same_plan.search import SamePlan
-from planners.embedding.search.outcome import Deadline, Found, NotFound
+from planners.embedding.search.outcome import Deadline, Found
 from planners.embedding.search.space import devices_of, search_space
-
-randoms = st.randoms(use_true_random=False)
 
 PROPOSERS = {
     "default": lambda: None,
@@ -53,9 +51,16 @@ PARTITIONERS = {
 
 @pytest.mark.parametrize("proposer", PROPOSERS)
 @settings(max_examples=30)
-@given(random=randoms, partitioner=st.sampled_from(sorted(PARTITIONERS)))
-def test_planners_come_to_the_same(proposer, random, partitioner):
+@given(
+    random=st.randoms(use_true_random=False),
+    partitioner=st.sampled_from(sorted(PARTITIONERS)),
+    twins=st.booleans(),
+)
+def test_planners_come_to_the_same(proposer, random, partitioner, twins):
+    """Options may be equal: torchrec identifies one by a hash that ignores e.g. the batch size."""
     case = random_case(random, unit=random.choice([1, 8 * MEGABYTE]), most_tables=8)
+    if twins:
+        case.options.insert(0, copy.deepcopy(random.choice(case.options)))
     upstream, compiled = planners(case, PROPOSERS[proposer], PARTITIONERS[partitioner])
     expected = come_to(upstream)
     assert come_to(compiled) == expected
@@ -72,45 +77,17 @@ def planners(case: Case, proposer, partitioner=PARTITIONERS["none"]):
     ]
 
 
-def small_case(hbm=(9, 2, 9, 3)) -> Case:
-    """Return tables with two options each, the second one slower, on two ranks with 4 bytes."""
-    options = [
-        option(number // 2, (amount, 0, number % 2 + 1.0)) for number, amount in enumerate(hbm)
-    ]
-    return Case(options, topology("cuda", 2, 4, 100))
-
-
-def search(case: Case, proposers, deadline=None):
-    same_plan = SamePlan(proposers, PartitionRules(), deadline)
-    return same_plan, same_plan(search_space(case.options), devices_of(case.topology))
-
-
-def test_a_proposal_is_tried_once_whoever_makes_it():
-    same_plan, outcome = search(small_case(), [GridSearchProposer(), GreedyProposer()])
-    assert same_plan.proposals == 4 + 3
-    assert (outcome.proposals, outcome.partitions) == (4, 1)
-
-
-@pytest.mark.parametrize(("hbm", "smallest"), [((9, 8, 9, 8), [1, 3]), ((7, 7, 9, 9), [0, 2])])
-def test_without_a_plan_the_first_of_the_smallest_and_the_last_proposal_are_kept(hbm, smallest):
-    _, outcome = search(small_case(hbm), [GridSearchProposer()])
-    assert isinstance(outcome, NotFound)
-    assert (outcome.smallest.tolist(), outcome.last.tolist()) == (smallest, [1, 3])
-
-
-def test_equal_options_are_one():
-    """TorchRec identifies an option by its hash, which ignores e.g. the batch size."""
-    case = small_case()
-    twin = copy.deepcopy(case.options[1])
-    case.options.append(twin)
-    assert search(case, [GridSearchProposer()])[1].proposals == 4
-    twin.shards[0].storage.hbm = 1
-    assert search(case, [GridSearchProposer()])[1].proposals == 6
+def small_case() -> Case:
+    """Return tables with two options each, the second one slower, on two ranks."""
+    options = [option(number // 2, "device", (0, 0, number % 2 + 1.0)) for number in range(20)]
+    return Case(options, Topology(2, "cuda", 4, 100))
 
 
 def test_time_that_is_up_ends_the_search_between_chunks():
-    deadline = Deadline(5, iter([0, 4, 6]).__next__)
-    same_plan, outcome = search(small_case(hbm=(0,) * 20), [GridSearchProposer()], deadline)
+    """The clock passes the deadline after the second chunk of proposals."""
+    case, deadline = small_case(), Deadline(5, iter([0, 4, 6]).__next__)
+    same_plan = SamePlan([GridSearchProposer()], PartitionRules(), deadline)
+    outcome = same_plan(search_space(case.options), devices_of(case.topology))
     assert isinstance(outcome, Found)
     assert outcome.proposals == same_plan.proposals == 16 + 32
 
@@ -147,6 +124,7 @@ def test_time_that_is_up_ends_the_search_between_chunks():
     ],
 )
 def test_a_case_that_is_not_compiled_is_left_to_torchrec(changed, reason, caplog):
+    """The planner logs the reason, and comes to what torchrec's planner does."""
     case = small_case()
     changed(case)
     upstream, compiled = planners(case, GreedyProposer)

@@ -1,24 +1,68 @@
-"""Machine code is cached by a key of everything that affects it; kernels read arrays in place."""
+"""Kernels do what plain Python does; machine code is kept by a key of all that affects it."""
 
+import hashlib
+import json
 import logging
+import os
+import subprocess
 import sys
 from pathlib import Path
-from types import GenericAlias, SimpleNamespace
-from typing import NamedTuple
+from types import FunctionType, GenericAlias, SimpleNamespace
 
 import numba
 import numpy as np
 import pytest
+from random_rows import placements
+from small_problems import NO_TABLES, constructed, varied
 
+from planners.embedding.best_plan.insertion import BEST, NOWHERE
+from planners.embedding.best_plan.rounds import search
 from planners.embedding.search import compiling
-from planners.embedding.search.compiling import kernel, subroutine
-from planners.embedding.search.space import Floats, Ints
+from planners.embedding.search.space import Ints
+
+
+def done() -> dict:
+    """Return whether kernels are compiled, their placements, and a hash of a search's state."""
+    tables, state = constructed(*varied(), seed=3, doublings=1)
+    search(tables, state, NO_TABLES, NO_TABLES, 200_000, 1.0, 0.0)
+    return {
+        "compiled": not isinstance(search, FunctionType),
+        "placements": [placements(seed) for seed in range(50)],
+        "rating": float(state.figures[BEST]),
+        "state": hashlib.sha256(b"".join(map(bytes, state))).hexdigest(),
+    }
+
+
+def test_compiled_kernels_place_and_search_as_python_does_to_the_last_bit():
+    """Plain Python runs in a process of its own."""
+    here = Path(__file__).parents[1]
+    path = os.pathsep.join(map(str, (here, here.parents[1])))
+    process = subprocess.run(
+        [sys.executable, __file__], check=True, capture_output=True,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": path},
+    )  # fmt: skip
+    plain, compiled = json.loads(process.stdout.splitlines()[-1]), done()
+    assert compiled.pop("compiled")
+    assert not plain.pop("compiled")
+    assert compiled["rating"] < NOWHERE
+    assert json.loads(json.dumps(compiled)) == plain
+
+
+@pytest.mark.parametrize(
+    "values", [np.arange(6.0)[::2], np.arange(3), np.arange(3, dtype=np.float32)]
+)
+def test_other_arrays_than_a_kernel_is_compiled_for_are_refused(values):
+    """Arrays with strides, of integers or of single precision are not read as 64-bit floats."""
+    tables, state = constructed(*varied())
+    with pytest.raises(numba.TypingError, match="Cannot determine Numba type"):
+        search(tables._replace(total=values), state, NO_TABLES, NO_TABLES, 1, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("changed", ["kernels", "constants"])
 def test_the_key_changes_with_the_sources_of_a_module_and_its_imports(
     changed, tmp_path, monkeypatch
 ):
+    """Even a changed comment is another key."""
     sources = {"kernels": "from planners.constants import FACTOR\n", "constants": "FACTOR = 2\n"}
     for name, source in sources.items():
         path = tmp_path / f"{name}.py"
@@ -38,6 +82,7 @@ def keep_in(monkeypatch, *folders: Path) -> compiling._Kept:
 
 
 def test_an_installation_that_cannot_be_written_is_read_and_not_written(tmp_path, monkeypatch):
+    """New machine code goes to the user's folder."""
     (tmp_path / "file").touch()
     installation, users = tmp_path / "installation", tmp_path / "users"
     kept = keep_in(monkeypatch, tmp_path / "file" / "folder", users)
@@ -49,67 +94,25 @@ def test_an_installation_that_cannot_be_written_is_read_and_not_written(tmp_path
     assert kept.path("signature") == installation / kept._name("signature")
 
 
-class _Result:
-    def _reduce(self) -> str:
-        return "machine code"
-
-
 def test_a_full_disk_is_logged_and_leaves_nothing_behind(tmp_path, monkeypatch, caplog):
+    """The kernel is used all the same."""
+
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(compiling.Path, "rename", full)
     with caplog.at_level(logging.WARNING, "shardbench"):
-        keep_in(monkeypatch, tmp_path).save_overload("signature", _Result())
+        result = SimpleNamespace(_reduce=lambda: "machine code")
+        keep_in(monkeypatch, tmp_path).save_overload("signature", result)
     assert "No space left" in caplog.text
     assert list(tmp_path.iterdir()) == []
 
 
-class Inner(NamedTuple):
-    values: Floats
-    factor: int
-
-
-class Outer(NamedTuple):
-    order: Ints
-    inner: Inner
-
-
-def raise_at(inner: Inner, index: int) -> float:
-    inner.values[index] *= inner.factor
-    return float(inner.values[index])
-
-
-def total(outer: Outer) -> float:
-    found = 0.0
-    for index in outer.order:
-        found += raised(outer.inner, index)
-    return found
-
-
-raised = subroutine(raise_at)
-
-
-@pytest.fixture
-def compiled(tmp_path, monkeypatch):
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    return kernel(total)
-
-
-def test_nested_records(compiled):
-    values = np.array([1.0, 2.0, 3.0])
-    assert compiled(Outer(np.array([2, 0, 2]), Inner(values, 10))) == 30 + 10 + 300
-    assert values.tolist() == [10.0, 2.0, 300.0]
-
-
-@pytest.mark.parametrize(
-    "values", [np.arange(6.0)[::2], np.arange(3), np.arange(3, dtype=np.float32)]
-)
-def test_other_arrays_are_refused(compiled, values):
-    with pytest.raises(numba.TypingError, match="Cannot determine Numba type"):
-        compiled(Outer(np.arange(3), Inner(values, 1)))
-
-
 def test_array_types_of_numpy_2_5_and_of_older_releases_are_the_same():
+    """Annotations with a number type in place of a dtype give the same signature."""
     of_numpy_2_5 = GenericAlias(np.ndarray, (np.int64,))
     assert compiling._numba_type(of_numpy_2_5) == compiling._numba_type(Ints)
+
+
+if __name__ == "__main__":
+    print(json.dumps(done()))

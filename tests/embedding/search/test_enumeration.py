@@ -68,7 +68,12 @@ def assert_torchrecs(model, estimators=None):
 
 @given(random=randoms)
 def test_options_and_estimates_are_torchrecs(random):
+    """Models have several modules, also towers and sequences."""
     assert_torchrecs(random_model(random))
+
+
+# Five of the last five come to 17.5 since Python 3.12, and to more before.
+POOLING_FACTORS = (0.3, 1.0, 2.5, 17.0, 5.2, 5.8, 2.8, 2.6, 1.1)
 
 
 def _constraint(random, features):
@@ -76,7 +81,7 @@ def _constraint(random, features):
     return ParameterConstraints(
         sharding_types=random.choice([None, [*TYPES], [*TYPES[1:4]], [*TYPES[2:]]]),
         compute_kernels=random.choice([KERNELS, KERNELS[:4]]),
-        pooling_factors=[random.choice([0.3, 1.0, 2.5, 17.0]) for _ in range(features)],
+        pooling_factors=random.choices(POOLING_FACTORS, k=features),
         min_partition=random.choice([None, 16, 32]),
         num_poolings=random.choice([None, [2.0] * features]),
         batch_sizes=random.choice([None, None, [64] * features]),
@@ -90,63 +95,52 @@ def _constraint(random, features):
     )
 
 
-def _model(features, constraints, random=None, fused=None, ssd=0, device="cuda"):
-    """Return a model of tables with so many `features` each, of random sizes and types."""
-
-    def one_of(default, *others):
-        return random.choice([default, *others]) if random else default
-
-    module = EmbeddingBagCollection(
-        device="meta",
-        is_weighted=one_of(False, False, True),
-        tables=[
-            EmbeddingBagConfig(
-                name=name,
-                num_embeddings=one_of(4096, 3, 1000, 50_000_000, 10**10 + 7),
-                embedding_dim=one_of(64, 4, 16, 128, 256),
-                data_type=one_of(DataType.FP32, DataType.FP32, DataType.FP16),
-                feature_names=[f"{name}:{index}" for index in range(count)],
-            )
-            for name, count in features.items()
-        ],
-    )
-    topology = Topology(world_size=8, local_world_size=4, compute_device=device, ssd_cap=ssd)
-    sharders = [EmbeddingBagCollectionSharder(fused)]
-    return SimpleNamespace(
-        module=module, topology=topology, constraints=constraints, sharders=sharders
-    )
-
-
 @settings(max_examples=25, deadline=None)
 @given(random=randoms)
 def test_estimates_of_many_tables_at_once_are_torchrecs(random):
+    """Tables differ in size, type, features and constraints; estimators in their settings."""
     features = {f"table_{number}": random.choice([1, 1, 2, 5]) for number in range(12)}
     kinds = {count: _constraint(random, count) for count in (1, 2, 5)}
     constraints = {
         name: _constraint(random, count) if random.random() < 0.3 else kinds[count]
         for name, count in features.items()
     }
+    module = EmbeddingBagCollection(
+        device="meta",
+        is_weighted=random.random() < 0.3,
+        tables=[
+            EmbeddingBagConfig(
+                name=name,
+                num_embeddings=random.choice([4096, 3, 1000, 50_000_000, 10**10 + 7]),
+                embedding_dim=random.choice([64, 4, 16, 128, 256]),
+                data_type=random.choice([DataType.FP32, DataType.FP32, DataType.FP16]),
+                feature_names=[f"{name}:{index}" for index in range(count)],
+            )
+            for name, count in features.items()
+        ],
+    )
+    topology = Topology(
+        world_size=8,
+        local_world_size=4,
+        compute_device=random.choice(["cuda", "cuda", "cpu"]),
+        ssd_cap=random.choice([0, 10**13]),
+    )
     fused = random.choice([{}, {"cache_load_factor": 0.15}, {"prefetch_pipeline": True}])
-    ssd, device = random.choice([0, 10**13]), random.choice(["cuda", "cuda", "cpu"])
-    model = _model(features, constraints, random, fused, ssd, device)
     pipeline, peak = random.choice(list(PipelineType)), random.random() < 0.5
 
     def estimators():
         return [
-            EmbeddingPerfEstimator(topology=model.topology, constraints=constraints),
-            EmbeddingStorageEstimator(model.topology, constraints, pipeline, peak),
+            EmbeddingPerfEstimator(topology=topology, constraints=constraints),
+            EmbeddingStorageEstimator(topology, constraints, pipeline, peak),
         ]
 
+    model = SimpleNamespace(
+        module=module,
+        topology=topology,
+        constraints=constraints,
+        sharders=[EmbeddingBagCollectionSharder(fused)],
+    )
     assert_torchrecs(model, estimators)
-
-
-def test_lookups_of_many_features_are_rounded_as_by_this_python():
-    whole, rounded = [1.0] * 5, [5.2, 5.8, 2.8, 2.6, 1.1]  # 17.5 since Python 3.12, else more
-    lengths = {"first": whole, **dict.fromkeys("abcd", rounded), "last": whole}
-    constraints = {
-        name: ParameterConstraints(pooling_factors=factors) for name, factors in lengths.items()
-    }
-    assert_torchrecs(_model(dict.fromkeys(lengths, 5), constraints))
 
 
 class _Annotated(HardwarePerfConfig):
@@ -158,6 +152,7 @@ class _Annotated(HardwarePerfConfig):
 @settings(max_examples=20)
 @given(random=randoms)
 def test_annotated_configurations_are_used(random):
+    """The estimates of the annotated sharding type are the configuration's."""
     model = random_model(random)
     of_both = {"topology": model.topology, "constraints": model.constraints}
 
@@ -183,6 +178,7 @@ class _NumbersShards(ShardEstimator):
 
 
 def test_an_unknown_estimator_is_asked_about_every_shard():
+    """Its estimates of equal shards may differ."""
     built = problem("synthetic[tables=4,seed=2]")
     options = enumerated(DistinctShardEnumerator, built, _NumbersShards)
     for option in options:
@@ -190,6 +186,7 @@ def test_an_unknown_estimator_is_asked_about_every_shard():
 
 
 def test_each_size_of_shard_is_asked_for_once_at_most_and_those_of_many_tables_at_once(monkeypatch):
+    """Equal shards share their estimates."""
     built, asked = problem("synthetic[tables=40,seed=2]"), Counter()
     for estimator_type in (EmbeddingPerfEstimator, EmbeddingStorageEstimator):
 
@@ -202,16 +199,6 @@ def test_each_size_of_shard_is_asked_for_once_at_most_and_those_of_many_tables_a
     sizes = sum(len({tuple(shard.size) for shard in option.shards}) for option in options)
     assert sizes < sum(len(option.shards) for option in options) / 3
     assert 0 < min(asked.values()) <= max(asked.values()) < sizes / 2
-
-
-def test_the_stored_search_space_is_returned_as_copies():
-    built = problem("synthetic[tables=1,seed=2]")
-    enumerator = built.enumerator(DistinctShardEnumerator)
-    first = enumerator.enumerate(built.module, built.sharders)
-    assert [*map(hash, enumerator.last_stored_search_space)] == [*map(hash, first)]
-    for option in enumerator.enumerate(built.module, built.sharders):
-        option.shards[0].rank = 0
-    assert all(option.shards[0].rank is None for option in enumerator.last_stored_search_space)
 
 
 @pytest.mark.parametrize("broken", [(Estimation, "_in_lanes"), (Lanes, "__ceil__")])

@@ -26,6 +26,7 @@ PLACEMENT = {
 
 @given(random=randoms)
 def test_each_option_is_there_with_its_shards(random):
+    """Tables, groups and modules are numbered as first seen."""
     options = random_case(random).options
     space = search_space(options)
     assert space.options is options
@@ -52,6 +53,7 @@ def test_each_option_is_there_with_its_shards(random):
 
 
 def test_what_torchrec_refuses_to_place_goes_nowhere():
+    """A row-wise table on a host is such an option."""
     option = random_case(Random(0)).options[0]
     option.partition_by, option.sharding_type = "host", "row_wise"
     assert search_space([option]).placement.tolist() == [Placement.NOWHERE]
@@ -59,6 +61,7 @@ def test_what_torchrec_refuses_to_place_goes_nowhere():
 
 @given(random=randoms)
 def test_the_load_of_a_plan_on_its_devices_is_torchrecs(random):
+    """Both its rating and the memory used."""
     case = random_case(random)
     devices = devices_of(case.topology)
     assert devices.ranks == case.topology.world_size

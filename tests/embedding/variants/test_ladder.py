@@ -16,10 +16,8 @@ from harness.measuring.timing.turns import SystemClock
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint
 from planners.embedding.observer import observe
-from planners.embedding.studies import LADDER, PUBLISHED
-from planners.embedding.variants.rungs import (
-    devices_copied_by_field,
-)
+from planners.embedding.studies import LADDER, OTHER_PROPOSERS
+from planners.embedding.variants.rungs import devices_copied_by_field
 from planners.instruments import replaced
 
 
@@ -47,17 +45,13 @@ def outcome(variant: str, built) -> str:
     place=st.sampled_from([("dgx_a100_80gb", 8), ("aws_g4dn_12xlarge", 8), ("v100_x8", 4)]),
 )
 def test_all_rungs_decide_the_same(tables, seed, memory, place):
+    """They have the same plan, or the same error."""
     built = problem(f"synthetic[tables={tables},seed={seed},memory={memory}]", *place)
     assert len({outcome(name, built) for name in LADDER}) == 1
 
 
-def test_the_ladder_is_a_chain_from_the_reference_to_what_torchrec_could_have():
-    assert FAMILY.reference.name == LADDER[0]
-    assert [FAMILY.find(name).same_as for name in LADDER[1:-1]] == list(LADDER[:-2])
-    assert FAMILY.find(LADDER[-1]).same_as == "upstream"
-
-
 def test_each_proposal_is_copied_as_often_as_the_rung_says(checked):
+    """All rungs make the same proposals."""
     counters = [rung.counters for rung in checked.values()]
     assert len({(counts["proposals"], counts["partitions"]) for counts in counters}) == 1
     proposals = checked["upstream"].counters["proposals"]
@@ -72,23 +66,12 @@ def test_each_proposal_is_copied_as_often_as_the_rung_says(checked):
     }
 
 
-def test_each_rung_copies_no_more_objects(checked):
-    upstream = checked["upstream"].counters
-    assert upstream == checked["cheap-device-copies"].counters, "since torchrec 1.9.0"
-    devices = upstream["device_copies"] + upstream["partitions"]  # of the topology, too
-    assert {checked[name].counters["device_copies"] for name in PUBLISHED} == {devices}
-    copied = {name: rung.counters["objects_copied"] for name, rung in checked.items()}
-    # An option's remembered values are copied with it, when a plan is the best so far.
-    remembered = 6 * upstream["plan_copies"]
-    copied["remembered-totals"] -= remembered
-    assert list(copied.values()) == sorted(copied.values(), reverse=True)
-    assert copied["double-deepcopy"] > 4 * copied["no-topology-copy"]
-    assert copied["no-topology-copy"] > 1.5 * copied["cheap-device-copies"]
-
-
 @pytest.mark.parametrize(
     ("rung", "counter", "factor"),
     [
+        ("copy-if-better", "objects_copied", 1.2),
+        ("no-topology-copy", "objects_copied", 1.2),
+        ("cheap-device-copies", "objects_copied", 1.5),
         ("remembered-annotations", "annotation_lookups", 100),
         ("no-space-copy", "objects_copied", 1.2),
         ("distinct-shards", "estimates", 3),
@@ -98,6 +81,7 @@ def test_each_rung_copies_no_more_objects(checked):
     ],
 )
 def test_an_improvement_saves_what_it_says(checked, rung, counter, factor):
+    """The rung before it counts this many times as much."""
     before, after = checked[LADDER[LADDER.index(rung) - 1]], checked[rung]
     assert before.counters[counter] > factor * after.counters[counter]
 
@@ -116,14 +100,15 @@ def test_devices_are_copied_cheaply_in_a_release_that_does_not(monkeypatch):
 
 
 def state() -> list[object]:
-    """Return the contents of all classes and modules that a hook or the observer patches."""
-    watched = (DeviceHardware, Perf, Storage, ShardingOption, partitioners, estimator, types)
-    patched = (EmbeddingShardingPlanner, copy, annotations)
-    return [dict(vars(owner)) for owner in (*watched, *patched)]
+    """Return the contents of all classes and modules that a rung or the observer patches."""
+    classes = DeviceHardware, Perf, Storage, ShardingOption, EmbeddingShardingPlanner
+    modules = partitioners, estimator, types, copy, annotations
+    return [dict(vars(owner)) for owner in (*classes, *modules)]
 
 
 @pytest.mark.parametrize("name", ["no-topology-copy", "remembered-totals"])
 def test_a_rung_and_the_observer_leave_nothing_behind(name):
+    """What they replace is back after a plan."""
     before = state()
     prepared = FAMILY.find(name).prepared(problem("synthetic[tables=2,seed=2]"))
     with prepared.installed(), observe(Recorder()):
@@ -132,11 +117,12 @@ def test_a_rung_and_the_observer_leave_nothing_behind(name):
     assert state() == before
 
 
-@pytest.mark.parametrize("name", ["uniform", "greedy-sum", "default", "dp-torchrec"])
+@pytest.mark.parametrize("name", OTHER_PROPOSERS)
 def test_variants_that_decide_for_themselves_make_valid_plans(name):
+    """Each call has a new planner."""
     built = problem("synthetic[tables=5,seed=2,memory=roomy]")
-    found = check(FAMILY, FAMILY.find(name), built, SystemClock())
-    assert outcome(name, built) == found.fingerprint, "each call has a new planner"
-    assert found.quality["max_rank_ms"] > 0
-    assert found.counters["proposals"] >= found.counters["partitions"] > 0
-    assert set(found.phases) <= set(FAMILY.phases)
+    checked = check(FAMILY, FAMILY.find(name), built, SystemClock())
+    assert outcome(name, built) == checked.fingerprint
+    assert checked.quality["max_rank_ms"] > 0
+    assert checked.counters["proposals"] >= checked.counters["partitions"] > 0
+    assert set(checked.phases) <= set(FAMILY.phases)

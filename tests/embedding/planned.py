@@ -1,7 +1,5 @@
 """Plans problems with torchrec's planner and with ours."""
 
-from unittest import mock
-
 import built_problem
 from compared import come_to
 from hypothesis import strategies as st
@@ -12,13 +10,9 @@ from planners.embedding.drop_in.planner import Planner
 
 randoms = st.randoms(use_true_random=False)
 
-# As little work as in a hundredth of a second; linear programmes are timed by the solver, and have
-# all the time that they need.
-little_work = mock.patch("planners.embedding.best_plan.search.WORK_PER_SECOND", 2e4)
 
-
-def standing_still() -> float:
-    return 0.0
+class OwnProposer(GreedyProposer):
+    """A proposer of a user's own, which is not compiled."""
 
 
 def problem(workload: str = "synthetic[tables=5,seed=2]", gpus: int = 8):
@@ -44,16 +38,11 @@ def decided(planner: EmbeddingShardingPlanner, built):
     return come_to(planner, built.module, built.sharders)
 
 
-def assert_same(built, warned: bool = False, **factories) -> Planner:
-    """Compare our planner's plan with torchrec's; each planner gets new arguments."""
-    compiled, upstream = (
-        new_planner(built, planner, **{name: make() for name, make in factories.items()})
-        for planner in (Planner, EmbeddingShardingPlanner)
+def assert_same(built, arguments=dict, warned: bool = False) -> Planner:
+    """Compare our planner's plan with torchrec's; each planner gets new `arguments()`."""
+    ours, upstream = (
+        new_planner(built, kind, **arguments()) for kind in (Planner, EmbeddingShardingPlanner)
     )
-    assert decided(compiled, built) == decided(upstream, built)
-    assert compiled._warned == warned
-    return compiled
-
-
-class OwnProposer(GreedyProposer):
-    pass
+    assert decided(ours, built) == decided(upstream, built)
+    assert ours._warned == warned
+    return ours
