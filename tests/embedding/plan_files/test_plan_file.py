@@ -9,7 +9,8 @@ from operator import getitem
 import built_problem
 import pytest
 import torch
-from golden_plan import GOLDEN, SAID, decisions, document_of
+from compared import decisions
+from golden_plan import GOLDEN, SAID, document_of
 from hostile import change, places, read_or_refused
 from hypothesis import example, given, settings, strategies as st
 from random_models import META, collection, sequences
