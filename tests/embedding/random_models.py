@@ -1,7 +1,9 @@
 """Random models of several modules, as a user would pass them to torchrec's planner."""
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -15,8 +17,13 @@ from torchrec.distributed.embedding_tower_sharding import (
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import CustomTopologyData, ParameterConstraints, Topology
-from torchrec.distributed.types import CacheParams
-from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
+from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm, CacheParams
+from torchrec.modules.embedding_configs import (
+    DataType,
+    EmbeddingBagConfig,
+    EmbeddingConfig,
+    PoolingType,
+)
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.modules.embedding_tower import EmbeddingTower, EmbeddingTowerCollection
 
@@ -69,36 +76,105 @@ class Model:
 
 def random_model(random: Random, most_tables: int = 4) -> Model:
     """Return a random model with tables that need about all the devices' memory."""
-    names = [f"table_{number}" for number in range(random.randint(1, most_tables))]
-    sizes = {name: random_size(random) for name in names}
-    topology = random_topology(random, sum(rows * columns * 4 for rows, columns in sizes.values()))
-    model = nn.Module()
-    model.inner = nn.Module()
-    in_towers = []
-    while names:
-        some = [names.pop() for _ in range(min(len(names), random.randint(1, 3)))]
-        parent = random.choice([model, model.inner])
-        kind = random.choice([collection, collection, sequences, _tower, _towers])
-        parent.add_module(f"module_{len(names)}", kind({name: sizes[name] for name in some}))
-        if kind in (_tower, _towers):
-            in_towers += some
+    sizes = _random_sizes(random, most_tables)
+    topology = _random_topology(random, sizes)
+    kinds = (collection, collection, sequences, _tower, _towers)
+    module, of_kind = _random_module(random, sizes, kinds)
     constraints = {
-        name: random_constraints(random, name in in_towers)
+        name: random_constraints(random, of_kind[name] in (_tower, _towers))
         for name in sizes
         if random.random() < 0.7
     }
-    return Model(model, topology, constraints)
+    return Model(module, topology, constraints)
 
 
-def random_size(random: Random) -> tuple[int, int]:
-    """Return a random number of rows and of columns of a table."""
-    return random.choice([3, 100, 1000, 1000, 4097]), random.choice([16, 64, 64, 128])
+def random_job(random: Random, most_tables: int = 6) -> Model:
+    """Return a random model without towers, whose tables have settings of all kinds."""
+    sizes = _random_sizes(random, most_tables)
+    topology = _random_topology(
+        random,
+        sizes,
+        whole_hosts=True,
+        spare=400_000,
+        ssd_cap=random.choice([0, 2**40]),
+        inter_host_bw=random.choice([1e7, 3e7]),
+    )
+    bags = partial(_random_bags, random)
+    module, _ = _random_module(random, sizes, (bags, bags, sequences))
+    constraints = {name: _job_constraints(random) for name in sizes if random.random() < 0.7}
+    return Model(module, topology, constraints)
 
 
-def random_topology(
-    random: Random, needed: int, whole_hosts: bool = False, spare: int = 200_000, **links: Any
+def _random_sizes(random: Random, most_tables: int) -> dict[str, tuple[int, int]]:
+    """Return the random numbers of rows and of columns of tables."""
+    rows, columns = [3, 100, 1000, 1000, 4097], [16, 64, 64, 128]
+    return {
+        f"table_{number}": (random.choice(rows), random.choice(columns))
+        for number in range(random.randint(1, most_tables))
+    }
+
+
+def _random_module(
+    random: Random, sizes: dict[str, tuple[int, int]], kinds: Sequence[Any]
+) -> tuple[nn.Module, dict[str, Any]]:
+    """Return a module with the tables in modules of some kinds, and the kind of each table."""
+    model = nn.Module()
+    model.inner = nn.Module()
+    names, of_kind = list(sizes), {}
+    while names:
+        some = [names.pop() for _ in range(min(len(names), random.randint(1, 3)))]
+        parent = random.choice([model, model.inner])
+        kind = random.choice(kinds)
+        parent.add_module(f"module_{len(names)}", kind({name: sizes[name] for name in some}))
+        of_kind |= dict.fromkeys(some, kind)
+    return model, of_kind
+
+
+def _job_constraints(random: Random) -> ParameterConstraints:
+    drawn = random_constraints(random)
+    factor = random.choice([None, 0, 0.0, 0.3, 1, 1.0, 1.5])
+    return replace(
+        drawn,
+        sharding_types=drawn.sharding_types and [*drawn.sharding_types, "table_wise"],
+        cache_params=drawn.cache_params and CacheParams(CacheAlgorithm.LRU, factor),
+        num_poolings=random.choice([None, [2.0]]),
+        batch_sizes=random.choice([None, [64]]),
+        is_weighted=random.random() < 0.3,
+        stochastic_rounding=random.choice([None, False]),
+        bounds_check_mode=random.choice([None, BoundsCheckMode.WARNING]),
+        output_dtype=random.choice([None, DataType.FP16]),
+        feature_names=random.choice([None, ["shared"]]),
+    )
+
+
+def _random_bags(random: Random, sizes: dict[str, tuple[int, int]]) -> EmbeddingBagCollection:
+    configs = [
+        EmbeddingBagConfig(
+            name=name,
+            num_embeddings=rows,
+            embedding_dim=dim,
+            feature_names=["shared", f"{name}_own"],
+            data_type=random.choice([DataType.FP32, DataType.FP16]),
+            pooling=random.choice([PoolingType.SUM, PoolingType.MEAN]),
+        )
+        for name, (rows, dim) in sizes.items()
+    ]
+    bags = EmbeddingBagCollection(configs, random.random() < 0.3, META)
+    if random.random() < 0.3:
+        for parameter in bags.parameters():
+            parameter._optimizer_classes = [random.choice([torch.optim.Adam, torch.optim.Rprop])]
+    return bags
+
+
+def _random_topology(
+    random: Random,
+    sizes: dict[str, tuple[int, int]],
+    whole_hosts: bool = False,
+    spare: int = 200_000,
+    **links: Any,
 ) -> Topology:
-    """Return devices with about `needed` bytes of memory together, sometimes unequal ones."""
+    """Return devices with about the memory of the tables together, sometimes unequal ones."""
+    needed = sum(rows * columns * 4 for rows, columns in sizes.values())
     local_ranks = random.choice([1, 2, 4])
     ranks = local_ranks * random.randint(1, 3)
     if not whole_hosts:

@@ -58,10 +58,7 @@ POINTS = {
 }
 """The number of points for each purpose."""
 
-_FEWEST, _FEWEST_OF_OTHERS = (
-    12,
-    2,
-)  # points to fit a kernel's coefficients to, and of other purposes
+_FEWEST, _FEWEST_OF_OTHERS = 12, 2  # points that coefficients are fitted to, and of other purposes
 
 # The ranges of sizes: rows, columns, lookups per sample, samples. All are log-uniform.
 _ROWS, _COLUMNS, _LOOKUPS, _SAMPLES = (100, 2e7), (8, 512), (1, 100), (2048, 8192)

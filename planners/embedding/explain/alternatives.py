@@ -241,14 +241,14 @@ def options_section(table: TableExplained, rank: int) -> Section:
             for option in table.alternatives
             if not option.why_not
         ),
-        tuple(_remarks(table)),
+        tuple(_remarks(table.alternatives)),
     )
 
 
-def _remarks(table: TableExplained) -> Iterator[str]:
-    """Yield a remark for each reason with what is impossible for it, and for what is left out."""
+def _remarks(alternatives: Iterable[Alternative]) -> Iterator[str]:
+    """Yield a remark for each reason, with what is impossible for that reason."""
     options = defaultdict[str, list[str]](list)
-    for other in table.alternatives:
+    for other in alternatives:
         if other.lacking:
             why = (
                 f"Not possible, since a shard needs more {other.lacking} than the "
@@ -257,7 +257,5 @@ def _remarks(table: TableExplained) -> Iterator[str]:
             options[why].append(f"{other.option} ({gib(other.needed_bytes)} GiB)")
         elif other.why_not:
             options[f"Not possible, since {other.why_not}"].append(other.option)
-    if table.left_out:
-        options["TorchRec enumerates no option with"] += table.left_out
     for why, several in options.items():
         yield f"{why}: {', '.join(several)}."

@@ -98,11 +98,13 @@ def explain_table(problem: EmbeddingProblem, plan: Plan, question: Question[Plan
             f"With this table as {best.option}, it would be rank {best.slowest_rank} with "
             f"{ms(best.slowest_ms)}."
         )
-    sentence = (
+    sentences = [
         f"Table {table.table} is placed as {now.option}; the slowest rank is rank "
         f"{now.slowest_rank} with {ms(now.slowest_ms)}. {change}"
-    )
-    return Explanation((sentence,), (options_section(table, rank),), asdict(table))
+    ]
+    if table.left_out:
+        sentences.append(f"TorchRec enumerates no option with {', '.join(table.left_out)}.")
+    return Explanation(tuple(sentences), (options_section(table, rank),), asdict(table))
 
 
 def _most_expensive(plan: PlacedPlan, rank: int) -> list[int]:

@@ -1,20 +1,13 @@
 """Draws training scripts, captures their planning problems, and plans these problems again."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-import torch
-from random_models import (
-    META,
-    collection,
-    random_constraints,
-    random_size,
-    random_topology,
-    sequences,
-)
+from compared import choice
+from random_models import collection, random_job
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -22,8 +15,6 @@ from torchrec.distributed.planner import partitioners, proposers, storage_reserv
 from torchrec.distributed.planner.perf_models import NoopStorageModel
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
-from torchrec.distributed.types import BoundsCheckMode, CacheAlgorithm
-from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.model.errors import InfeasibleDecision
@@ -84,67 +75,12 @@ class Script:
 
 
 def random_script(random: Random, most_tables: int = 6) -> Script:
-    """Return a random script with about as much memory as its tables need."""
-    names = [f"table_{number}" for number in range(random.randint(1, most_tables))]
-    random.shuffle(names)
-    shapes = {name: random_size(random) for name in names}
-    topology = random_topology(
-        random,
-        sum(rows * dim * 4 for rows, dim in shapes.values()),
-        whole_hosts=True,
-        spare=400_000,
-        ssd_cap=random.choice([0, 2**40]),
-        inter_host_bw=random.choice([1e7, 3e7]),
-    )
-    model = nn.Module()
-    model.over = nn.Linear(8, 4)
-    model.inner = nn.ModuleDict()
-    constraints = {name: _constraints(random) for name in names if random.random() < 0.7}
-    while names:
-        some = [names.pop() for _ in range(min(len(names), random.randint(1, 3)))]
-        sizes = {name: shapes[name] for name in some}
-        parent = random.choice([model, model.inner])
-        made = sequences(sizes) if random.random() < 0.33 else _bags(random, sizes)
-        parent.add_module(random.choice("abcxyz") + str(len(names)), made)
+    """Return a random job with random components of its planner."""
+    job = random_job(random, most_tables)
     arguments = {name: random.choice(makers) for name, makers in COMPONENTS.items()}
     if random.random() < 0.2:
-        arguments["performance_model"] = lambda: NoopStorageModel(topology)
-    return Script(model, topology, constraints, arguments)
-
-
-def _constraints(random: Random) -> ParameterConstraints:
-    drawn = random_constraints(random)
-    if drawn.cache_params:
-        drawn.cache_params.algorithm = CacheAlgorithm.LRU
-    return replace(
-        drawn,
-        sharding_types=drawn.sharding_types and [*drawn.sharding_types, "table_wise"],
-        num_poolings=random.choice([None, [2.0]]),
-        batch_sizes=random.choice([None, [64]]),
-        is_weighted=random.random() < 0.3,
-        bounds_check_mode=random.choice([None, BoundsCheckMode.WARNING]),
-        output_dtype=random.choice([None, DataType.FP16]),
-        feature_names=random.choice([None, ["shared"]]),
-    )
-
-
-def _bags(random: Random, shapes: dict[str, tuple[int, int]]) -> EmbeddingBagCollection:
-    configs = [
-        EmbeddingBagConfig(
-            name=name,
-            num_embeddings=rows,
-            embedding_dim=dim,
-            feature_names=["shared", f"{name}_own"],
-            data_type=random.choice([DataType.FP32, DataType.FP16]),
-            pooling=random.choice([PoolingType.SUM, PoolingType.MEAN]),
-        )
-        for name, (rows, dim) in shapes.items()
-    ]
-    bags = EmbeddingBagCollection(configs, random.random() < 0.3, META)
-    if random.random() < 0.3:
-        for parameter in bags.parameters():
-            parameter._optimizer_classes = [random.choice([torch.optim.Adam, torch.optim.Rprop])]
-    return bags
+        arguments["performance_model"] = lambda: NoopStorageModel(job.topology)
+    return Script(job.module, job.topology, job.constraints, arguments)
 
 
 def bags(prefix: str = "table", tables: int = 8, rows: int = 50_000) -> EmbeddingBagCollection:
@@ -163,13 +99,12 @@ def script(
     return Script(module or bags(), topology, arguments=arguments)
 
 
-@dataclass(frozen=True)
-class Decided:
+class Decided(NamedTuple):
     """The result of a planner: the plan of each table in order, or the error."""
 
-    fingerprint: str = ""
-    placed: tuple[Any, ...] = ()
-    error: str = ""
+    fingerprint: str
+    placed: list[Any]
+    error: str
 
 
 def decided(plan: Callable[[], Plan]) -> Decided:
@@ -178,18 +113,10 @@ def decided(plan: Callable[[], Plan]) -> Decided:
         made = plan()
     except (PlannerError, InfeasibleDecision) as error:
         reason = str(error).strip().partition("\n")[0].partition(" (0 of")[0]
-        return Decided(error=reason.strip(" ."))
+        return Decided("", [], reason.strip(" ."))
     except Exception as error:  # torchrec's planner has more errors than its own
-        return Decided(error=type(error).__name__)
-    placed = tuple(
-        (
-            option.sharding_type,
-            option.compute_kernel,
-            tuple((*shard.size, *shard.offset, shard.rank) for shard in option.shards),
-        )
-        for option in made.options
-    )
-    return Decided(fingerprint(made), placed)
+        return Decided("", [], type(error).__name__)
+    return Decided(fingerprint(made), [*map(choice, made.options)], "")
 
 
 def plan_live(script: Script, planner: Any = None) -> Decided:

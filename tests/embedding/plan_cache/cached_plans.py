@@ -1,10 +1,8 @@
 """Plans small models with a cache; run as a script, it plans in a process of its own.
 
-usage: python cached_plans.py FOLDER TABLES HBM_GIB MODE
+usage: python cached_plans.py FOLDER
 """
 
-import json
-import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the script
+from compared import decisions
 from random_models import collection
 
 from planners.embedding.drop_in.planner import Planner
@@ -58,22 +57,19 @@ def planned(cache: Any, rows: dict[str, int], machine: Topology | None = None, *
     return made
 
 
-def placement(made: Planner) -> list[Any]:
-    return [
-        (
-            *(option.fqn, option.sharding_type, option.compute_kernel),
-            [(s.size, s.offset, s.rank, s.storage, s.perf) for s in option.shards],
-        )
-        for option in made._best_plan or ()
-    ]
+def placement(made: Planner) -> dict[str, Any]:
+    return decisions(made._best_plan)
 
 
 def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.json"))
 
 
+def told(caplog: Any) -> list[str]:
+    """Return the messages that are not torchrec's."""
+    ours = ("shardbench", "planners")
+    return [r.getMessage() for r in caplog.records if r.name.startswith(ours)]
+
+
 if __name__ == "__main__":
-    logging.disable(logging.ERROR)
-    folder, tables, gib, mode = sys.argv[1:]
-    ours = planned(PlanCache(folder), rows_of(int(tables)), topology(int(gib) * GIB), mode=mode)
-    print(json.dumps([ours.from_cache, len(ours._best_plan or ())]))
+    print(planned(PlanCache(sys.argv[1]), rows_of(4), mode="best-plan").from_cache)

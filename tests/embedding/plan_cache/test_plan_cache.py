@@ -5,9 +5,19 @@ import os
 
 import pytest
 import torch
-from cached_plans import GIB, MIB, files, model, placement, planned, planner, rows_of, topology
+from cached_plans import (
+    GIB,
+    MIB,
+    files,
+    model,
+    placement,
+    planned,
+    planner,
+    rows_of,
+    told,
+    topology,
+)
 from compared import Log, come_to
-from hypothesis import given, settings, strategies as st
 from torch import nn
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
@@ -18,8 +28,6 @@ from torchrec.distributed.planner.types import ParameterConstraints
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
-from torchrec.modules.feature_processor_ import PositionWeightedModuleCollection
-from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
 
 from planners.embedding.plan_cache.cache import PlanCache
 from planners.embedding.search import warm_up
@@ -35,14 +43,10 @@ def cache(tmp_path):
     return PlanCache(tmp_path / "plans")
 
 
-def said_by_us(caplog):
-    """Return the messages that were not torchrec's."""
-    ours = ("shardbench", "planners")
-    return [r.getMessage() for r in caplog.records if r.name.startswith(ours)]
-
-
 @pytest.mark.parametrize("mode", BOTH)
 def test_a_restart_loads_everything_that_the_search_found(mode, cache, monkeypatch):
+    """The plan, the counts, classes, statistics and options are as after a search, without one."""
+
     def outcome(cache):
         made = planner(cache, mode=mode, stats=[Log()])
         return come_to(made, model(ROWS), [EmbeddingBagCollectionSharder()]), made
@@ -52,7 +56,6 @@ def test_a_restart_loads_everything_that_the_search_found(mode, cache, monkeypat
         patch.setattr(EmbeddingEnumerator, "populate_estimates", None)
         loaded, again = outcome(cache)
     assert [first.from_cache, again.from_cache] == ["", "hit"]
-    # Also the counts, the objects' classes, and what statistics are told.
     assert loaded == searched == plain
     assert (again.bound_ms, len(again._best_plan)) == (first.bound_ms, 8)
     # TorchRec's own code may read the options later.
@@ -61,16 +64,6 @@ def test_a_restart_loads_everything_that_the_search_found(mode, cache, monkeypat
     if hasattr(EmbeddingShardingPlanner, "get_search_space"):
         assert len(again.get_search_space()) == len(options[0])
     assert again.hash_planner_context_inputs() == first.hash_planner_context_inputs()
-
-
-@settings(max_examples=8, deadline=None)
-@given(st.lists(st.integers(100, 3_000_000), min_size=1, max_size=5), st.sampled_from(BOTH))
-def test_a_hit_equals_the_search(tmp_path_factory, rows, mode):
-    cache = PlanCache(tmp_path_factory.mktemp("plans"))
-    tables = {f"t{number}": count for number, count in enumerate(rows)}
-    searched, loaded = (planned(cache, tables, mode=mode, check=check) for check in (False, True))
-    assert loaded.from_cache == "hit"
-    assert placement(loaded) == placement(searched)
 
 
 CHANGES = {
@@ -82,48 +75,48 @@ CHANGES = {
     "constraints": lambda: {"constraints": {"t1": ParameterConstraints(pooling_factors=[4.0])}},
     "reservation": lambda: {"storage_reservation": FixedPercentageStorageReservation(0.3)},
     "proposer": lambda: {"proposer": GreedyProposer()},
+    "rows": lambda: {"rows": {**ROWS, "t1": 1}},
+    "another table": lambda: {"rows": rows_of(9)},
+    "names": lambda: {"rows": {f"u{name}": rows for name, rows in ROWS.items()}},
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_other_inputs_are_no_hit(change, cache):
-    """Mode same-plan takes nothing from another problem; best-plan does, but it is no hit."""
+    """Mode same-plan takes nothing from another problem."""
     planned(cache, ROWS)
-    made = planned(cache, ROWS, **CHANGES[change]())
+    made, alone = (planned(kept, **{"rows": ROWS, **CHANGES[change]()}) for kept in (cache, None))
     assert made.from_cache == ""
-    assert placement(made) == placement(planned(None, ROWS, **CHANGES[change]()))
+    assert placement(made) == placement(alone)
 
 
-def test_other_tables_are_no_hit(cache):
-    planned(cache, ROWS)
-    for rows in ({**ROWS, "t1": 1}, rows_of(9), {f"u{name}": n for name, n in ROWS.items()}):
-        assert planned(cache, rows).from_cache == ""
-    assert planned(cache, ROWS, mode="best-plan").from_cache in ("near hit", "start")
-    assert planned(cache, ROWS).from_cache == "hit"
+@pytest.mark.parametrize(
+    ("rows", "machine"),
+    [
+        (ROWS, LESS),
+        ({**ROWS, "t7": ROWS["t7"] + 500}, topology()),
+        (dict(reversed(ROWS.items())), topology()),
+    ],
+    ids=["less memory", "a larger table", "another order"],
+)
+def test_a_plan_near_the_bound_is_used_again_and_the_log_has_the_figures(
+    rows, machine, cache, caplog
+):
+    """A similar problem takes the known options and ranks, which are a hit from then on."""
 
-
-def test_a_plan_near_the_bound_is_used_again_and_the_log_has_the_figures(cache, caplog):
-    first = planned(cache, ROWS, mode="best-plan")
-    with caplog.at_level(logging.INFO, "shardbench"):
-        near = planned(cache, ROWS, LESS, mode="best-plan")
-    rating = near._perf_model.rate(near._best_plan)
-    assert near.from_cache == "near hit"
-    assert placement(near) == placement(first)
-    assert 0 < near.bound_ms <= rating <= near.bound_ms * 1.01
-    assert f"is used again: {rating:.6g} ms, bound {near.bound_ms:.6g} ms, " in caplog.text
-    # The plan is now known for this problem, too.
-    assert planned(cache, ROWS, LESS, mode="best-plan").from_cache == "hit"
-
-
-@pytest.mark.parametrize("rows", [{**ROWS, "t7": ROWS["t7"] + 500}, dict(reversed(ROWS.items()))])
-def test_a_table_changed_slightly_or_an_order_keeps_all_ranks(rows, cache):
     def ranks(made):
         return {o.name: (o.sharding_type, [s.rank for s in o.shards]) for o in made._best_plan}
 
     first = planned(cache, ROWS, mode="best-plan")
-    near = planned(cache, rows, mode="best-plan", check=True)
+    with caplog.at_level(logging.INFO, "shardbench"):
+        near = planned(cache, rows, machine, mode="best-plan", check=True)
+    rating = near._perf_model.rate(near._best_plan)
     assert near.from_cache == "near hit"
     assert ranks(near) == ranks(first)
+    assert 0 < near.bound_ms <= rating <= near.bound_ms * 1.01
+    assert f"is used again: {rating:.6g} ms, bound {near.bound_ms:.6g} ms, " in caplog.text
+    again = planned(cache, rows, machine, mode="best-plan", check=True)
+    assert (again.from_cache, placement(again)) == ("hit", placement(near))
 
 
 @pytest.mark.parametrize(
@@ -136,6 +129,7 @@ def test_a_table_changed_slightly_or_an_order_keeps_all_ranks(rows, cache):
     ids=["another table", "less memory", "no share"],
 )
 def test_otherwise_the_search_starts_from_the_known_plan(rows, machine, near, tmp_path):
+    """The plan is at most the share `near` worse than without a cache, and its bound holds."""
     cache = PlanCache(tmp_path, near=near)
     planned(cache, rows_of(12), mode="best-plan")
     made = planned(cache, rows, machine, mode="best-plan", check=True)
@@ -145,78 +139,71 @@ def test_otherwise_the_search_starts_from_the_known_plan(rows, machine, near, tm
 
 
 @pytest.mark.parametrize(
-    "proposer", [DynamicProgrammingProposer, lambda: GreedyProposer(threshold=2)]
+    ("proposer", "is_loaded"),
+    [(DynamicProgrammingProposer(), True), (GreedyProposer(threshold=2), False)],
+    ids=["compiled", "torchrec's search"],
 )
-@pytest.mark.parametrize("is_loaded", [True, False], ids=["compiled", "torchrec's search"])
-def test_one_planner_hits_again_and_again(proposer, is_loaded, cache, caplog, monkeypatch):
+def test_a_planner_hits_again_and_again(proposer, is_loaded, cache, caplog, monkeypatch):
     """Nothing that a plan leaves in a planner changes the key of the next one."""
     monkeypatch.setattr(warm_up, "are_loaded", lambda kernels: is_loaded)
-    made = planner(cache, proposer=proposer())
+    made = planner(cache, proposer=proposer)
     uses = []
     for _ in range(4):
         made.plan(model(ROWS), [EmbeddingBagCollectionSharder()])
         uses.append(made.from_cache)
         assert len(made._enumerator.last_stored_search_space) > 8 or len(uses) % 2
     assert uses == ["", "hit", "hit", "hit"]
-    assert said_by_us(caplog) == []
+    assert told(caplog) == []
 
 
-def bags(is_weighted=False, **more):
-    config = EmbeddingBagConfig(
-        name="t", num_embeddings=1000, embedding_dim=64, feature_names=["f"], **more
-    )
-    return EmbeddingBagCollection([config], is_weighted, torch.device("cpu"))
+def bags(**more):
+    config = EmbeddingBagConfig(name="t", num_embeddings=9, embedding_dim=64, **more)
+    return EmbeddingBagCollection([config], device=torch.device("cpu"))
 
 
+class OwnEnumerator(EmbeddingEnumerator):
+    """A user's own enumerator."""
+
+
+class OwnProposer(GreedyProposer):
+    """A user's own proposer."""
+
+
+# By what the warning names: a module of tables, or an argument of the planner.
 UNSERVED = {
-    "fp_embedding_modules.FeatureProcessedEmbeddingBagCollection": lambda: (
-        FeatureProcessedEmbeddingBagCollection(
-            bags(is_weighted=True), PositionWeightedModuleCollection({"f": 2})
-        )
-    ),
     "Table 't' is virtual": lambda: bags(use_virtual_table=True, total_num_buckets=4),
     "several modules have a table t,": lambda: nn.Sequential(bags(), bags()),
+    "the enumerator is the caller's own": lambda: {"enumerator": OwnEnumerator(topology(), 512)},
+    "callback": lambda: {"callbacks": [lambda plan: plan]},
+    "torchrec's own, without the cache, since OwnProposer": lambda: {"proposer": OwnProposer()},
 }
 
 
-@pytest.mark.parametrize("said", UNSERVED)
-def test_what_the_cache_cannot_serve_is_said_before_the_search(said, cache, caplog, monkeypatch):
-    """One sentence speaks of the cache and names the module's whole class, or the table."""
+@pytest.mark.parametrize("part", UNSERVED)
+def test_what_the_cache_cannot_serve_is_told_once_before_the_search(
+    part, cache, tmp_path, caplog, monkeypatch
+):
+    """One warning names the part of the problem that cannot be described."""
 
-    def enumerate_after_it_is_said(*_, **__):
-        assert said_by_us(caplog)
+    def enumerate_after_it_is_told(*_, **__):
+        assert told(caplog)
         return []
 
     for kind in (EmbeddingEnumerator, DistinctShardEnumerator):
-        monkeypatch.setattr(kind, "enumerate", enumerate_after_it_is_said)
-    module = nn.Module()
-    module.inner = UNSERVED[said]()
+        monkeypatch.setattr(kind, "enumerate", enumerate_after_it_is_told)
+    module, made = nn.Module(), UNSERVED[part]()
+    module.inner = bags() if isinstance(made, dict) else made
+    used = planner(cache, **(made if isinstance(made, dict) else {}))
     for _ in range(2):
-        planner(cache).plan(module, get_default_sharders())
-    [sentence] = said_by_us(caplog)
-    assert sentence.startswith("The plan is neither taken from the cache nor kept there: ")
-    assert said in sentence
-
-
-def test_a_users_own_class_is_not_kept_and_told_once(cache, tmp_path, caplog):
-    class OwnEnumerator(EmbeddingEnumerator):
-        pass
-
-    class OwnProposer(GreedyProposer):
-        pass
-
-    for _ in range(2):
-        own = OwnEnumerator(topology(), 512)
-        assert planned(cache, ROWS, enumerator=own).from_cache == ""
-    planned(PlanCache(tmp_path / "plans"), ROWS, callbacks=[lambda plan: plan])
-    planned(cache, ROWS, proposer=OwnProposer())
+        used.plan(module, get_default_sharders())
+    [sentence] = told(caplog)
+    assert part in sentence
+    assert "cache" in sentence
     assert files(tmp_path / "plans") == []
-    said = said_by_us(caplog)
-    assert len(said) == 3
-    assert "torchrec's own, without the cache, since OwnProposer" in said[-1]
 
 
 def test_the_plan_used_longest_ago_goes_first(tmp_path):
+    """The files together take the given size, unless the newest alone takes more."""
     planned(PlanCache(tmp_path), rows_of(3))
     [first] = files(tmp_path)
     cache = PlanCache(tmp_path, most_gib=2.5 * first.stat().st_size / GIB)
@@ -228,12 +215,12 @@ def test_the_plan_used_longest_ago_goes_first(tmp_path):
     planned(cache, {**rows_of(3), "t0": 10})
     assert first in files(tmp_path)
     assert second not in files(tmp_path)
-    # A plan above the limit is kept alone.
     planned(PlanCache(tmp_path, most_gib=1 / GIB), rows_of(4))
     assert len(files(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("wrong", [{"near": -1}, {"near": 2}, {"most_moved": 7}, {"most_gib": 0}])
 def test_shares_and_sizes_have_limits(wrong, tmp_path):
+    """A share is from 0 to 1, and a size above 0."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
         PlanCache(tmp_path, **wrong)
