@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from random_models import META, collection
 from torch import distributed, nn
 from torchrec.distributed import types
-from torchrec.distributed.embedding_tower_sharding import EmbeddingTowerSharder
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import storage_reservations as reserving
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
@@ -25,7 +25,6 @@ from torchrec.distributed.planner.shard_estimators import (
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
-from torchrec.modules.embedding_tower import EmbeddingTower
 
 from harness.model.errors import NotApplicable, UsageError
 from harness.planning.capture import capture
@@ -64,19 +63,6 @@ def test_it_is_planned_again_as_it_was(path, seed, hash_names):
         if was.fingerprint:
             assert problem.live.decision == now.fingerprint
             assert hash_names or now.fingerprint == was.fingerprint
-
-
-def test_a_lack_of_memory_is_the_same_error_again(path):
-    """Also planners that did not plan the problem find that the tables do not fit."""
-    make = partial(reserving.HeuristicalStorageReservation, 0.1, 6.0, 10**6)
-    was = captured(script(hbm=1000, storage_reservation=make), path)
-    assert "negative available hbm storage" in was.error
-    assert plan_again(built(path)).error == was.error
-    live = script(storage_reservation=lambda: reserving.FixedPercentageStorageReservation(0.999))
-    was = captured(live, path)
-    assert "insufficient storage" in was.error
-    for variant in ("as-captured", "upstream", "compiled"):
-        assert plan_again(built(path), variant).error == was.error
 
 
 def test_other_machines_may_be_asked_for(path):
@@ -244,6 +230,16 @@ def test_the_last_plan_counts(path):
     assert [table.name for table in built(path).tables] == ["last_0", "last_1", "last_2"]
 
 
+class OwnBags(EmbeddingBagCollection):
+    """A user's own subclass of torchrec's module."""
+
+
+class OwnSharder(EmbeddingBagCollectionSharder):
+    """A sharder of a user's own modules."""
+
+    module_type = OwnBags
+
+
 class OwnStatistics(types.CacheStatistics):
     """A user's own statistics of a cache."""
 
@@ -253,10 +249,10 @@ class OwnStatistics(types.CacheStatistics):
         return 0.5
 
 
-def tower():
+def own_module():
     model = nn.Module()
-    model.inner = EmbeddingTower(collection({"t": (9, 4)}), nn.Linear(1, 1))
-    script(model).planner().plan(model, [EmbeddingTowerSharder()])
+    model.own = collection({"t": (9, 4)}, OwnBags)
+    script(model).planner().plan(model, [OwnSharder()])
 
 
 def own_statistics():
@@ -276,7 +272,7 @@ def virtual_table():
     [
         (lambda: None, "no EmbeddingShardingPlanner planned inside"),
         (lambda: plan_live(script(nn.Linear(2, 2))), "there was no table to place"),
-        (tower, r"Module 'inner' is a torchrec\..*EmbeddingTower; only "),
+        (own_module, r"Module 'own' is a test_captured_problem.OwnBags; only "),
         (own_statistics, "statistics of class OwnStatistics; only torchrec's"),
         (virtual_table, "Table 't' is virtual, which is not supported"),
     ],
