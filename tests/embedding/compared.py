@@ -2,6 +2,7 @@
 
 import copy
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
@@ -63,6 +64,21 @@ def come_to(planner: EmbeddingShardingPlanner, module: Any = None, sharders: Any
         outcome = (plan.plan, _described(planner._best_plan or []), planner._best_plan is None)
     counts = planner._num_proposals, planner._num_plans
     return outcome, counts, [values for stats in planner._stats for values in stats.logged]
+
+
+def choice(table: Any) -> tuple[Any, ...]:
+    """Return how a table is sharded, by its option or by its entry in a plan file."""
+    return (
+        table.sharding_type,
+        table.compute_kernel,
+        repr(table.cache_load_factor),  # torchrec hashes its text
+        [(shard.size, shard.offset, shard.rank) for shard in table.shards],
+    )
+
+
+def decisions(tables: Iterable[Any]) -> dict[str, tuple[Any, ...]]:
+    """Return how each table is sharded, by its name."""
+    return {table.name: choice(table) for table in tables}
 
 
 def _described(options: list[ShardingOption]) -> list[Any]:

@@ -1,11 +1,14 @@
-"""Random options and devices from few small numbers, so that ties and exact fits are likely."""
+"""Random options, proposals and devices; of few small numbers, so that ties are likely."""
 
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torchrec.distributed.planner.enumerators import get_partition_by_type
+from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner, SortBy
 from torchrec.distributed.planner.types import (
     CustomTopologyData,
     Perf,
@@ -14,6 +17,10 @@ from torchrec.distributed.planner.types import (
     Storage,
     Topology,
 )
+
+from planners.embedding.same_plan.proposals import rules_of
+from planners.embedding.same_plan.search import Partition
+from planners.embedding.search.space import devices_of, search_space
 
 MEGABYTE = 2**20
 
@@ -67,6 +74,34 @@ def random_case(random: Random, unit: int = 1, most_tables: int = 6, towers: boo
                     )
                 )
     return Case(options, topology)
+
+
+def random_rows(random: Random, case: Case) -> np.ndarray:
+    """Return proposals with shuffled tables; many differ in one table from their predecessor."""
+    tables = list(case.tables().values())
+    random.shuffle(tables)
+    rows = [[random.choice(options) for options in tables]]
+    for _ in range(random.randint(0, 5)):
+        row = [*rows[-1]]
+        changed = random.sample(range(len(tables)), random.choice([1, 1, len(tables)]))
+        for table in changed:
+            row[table] = random.choice(tables[table])
+        rows.append(row)
+    return np.array(rows)
+
+
+def placements(seed: int) -> dict[str, list[Any]]:
+    """Return the ratings of random proposals, None if not placed, and the best one's ranks."""
+    random = Random(seed)
+    case = random_case(random)
+    space = search_space(case.options)
+    by_perf = GreedyPerfPartitioner(random.choice(list(SortBy)))
+    partition = Partition(space, devices_of(case.topology), rules_of(by_perf), exact=True)
+    ratings = partition.place(random_rows(random, case)).tolist()
+    return {
+        "ratings": [None if rating != rating else rating for rating in ratings],
+        "ranks": [] if partition.best is None else partition.best_ranks.tolist(),
+    }
 
 
 def _topology(random: Random, unit: int) -> Topology:

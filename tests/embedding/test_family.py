@@ -13,16 +13,19 @@ from planners.embedding.workloads.catalog import load_tables
 
 
 def test_it_is_found_through_its_entry_point():
+    """The registry has the family itself."""
     assert load_registry().find("embedding") is FAMILY
 
 
 def test_every_variant_is_in_the_ladder_or_makes_its_own_decisions():
+    """TorchRec's other proposers decide for themselves."""
     others = {"as-captured", "captured-compiled", "default-compiled", "calibrated"}
     assert set(FAMILY.variants) == {*LADDER, *OTHER_PROPOSERS, *OWN, *others}
     assert all(FAMILY.find(name).same_as is None for name in OTHER_PROPOSERS)
 
 
 def test_all_problems_and_variants_of_its_studies_exist():
+    """Their names are parsed as a user's are."""
     for text in (*FAMILY.benchmarks, *(study.problem for study in FAMILY.studies)):
         problem = ProblemId.parse(text)
         assert load_tables(problem.workload)
@@ -32,6 +35,7 @@ def test_all_problems_and_variants_of_its_studies_exist():
 
 
 def test_asv_finds_it():
+    """Its problems are parameters of the benchmarks."""
     code = "import benchmarks.families as suite; assert suite.embedding.params[0]"
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=root)

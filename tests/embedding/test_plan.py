@@ -23,6 +23,7 @@ def plan(problem):
 
 
 def test_a_table_missing_or_placed_twice_is_infeasible(problem, plan):
+    """The error names the table."""
     validate(problem, plan)
     first = plan.options[0]
     for options in (plan.options[1:], (*plan.options, first)):
@@ -55,6 +56,7 @@ def storing(kind):
 def test_a_spoilt_option_is_infeasible_and_every_part_is_in_the_fingerprint(
     problem, plan, change, reason
 ):
+    """The fingerprint ignores bytes; a change without a reason is valid."""
     other = copy.deepcopy(plan)
     change(next(option for option in other.options if len(option.shards) > 1))
     if reason:
@@ -65,6 +67,7 @@ def test_a_spoilt_option_is_infeasible_and_every_part_is_in_the_fingerprint(
 
 
 def test_quality_follows_from_the_shards(problem, plan):
+    """Ranks without time are balanced."""
     rated = quality(problem, plan)
     by_rank = [0.0] * 16
     for shard in (shard for option in plan.options for shard in option.shards):

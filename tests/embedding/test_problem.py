@@ -26,12 +26,14 @@ def test_a_preset_becomes_a_topology_of_torchrec_without_a_warning(name, caplog)
 
 
 def test_a_part_of_an_nvlink_domain_is_a_smaller_host():
+    """Sixteen GPUs of a rack are one host of sixteen."""
     topology = torchrec_topology(find_topology("gb200_nvl72_tray4", 16))
     assert topology.local_world_size == topology.intra_group_size == 16
 
 
 @pytest.mark.parametrize(("memory", "share"), [("roomy", 0.4), ("tight", 2.0), ("mixed", 2.0)])
 def test_memory_settings_scale_the_tables_and_only_mixed_limits_the_host_memory(memory, share):
+    """`share` is that of the tables in the usable HBM."""
     built = problem(f"synthetic[tables=20,seed=3,memory={memory}]")
     size, usable = sum(table.bytes for table in built.tables), sum(built.usable_hbm)
     assert size == pytest.approx(share * usable, rel=1e-3)
@@ -42,6 +44,7 @@ def test_memory_settings_scale_the_tables_and_only_mixed_limits_the_host_memory(
 
 
 def test_the_usable_memory_is_what_torchrec_leaves_after_its_reservation():
+    """This goes for HBM and host memory."""
     built = problem("synthetic[tables=3]")
     left = [device.storage for device in built.reserved().devices]
     assert tuple(storage.hbm for storage in left) == built.usable_hbm
@@ -49,6 +52,7 @@ def test_the_usable_memory_is_what_torchrec_leaves_after_its_reservation():
 
 
 def test_features_and_types_reach_the_module_and_reserved_names_are_refused(tmp_path):
+    """The refusal proposes another name."""
     file = tmp_path / "tables.csv"
     file.write_text("name,rows,dim,pooling_factor,dtype\nshared,100,8,1|10,fp16\nplain,5,4,2,\n")
     built = problem(str(file))

@@ -69,6 +69,7 @@ def test_it_decides_and_counts_as_the_upstream_variant(installed, problem, tmp_p
 
 
 def test_counts_repeat_and_phases_are_the_declared_ones(installed):
+    """The times of phases add up to that of the call."""
     first, second = (installed.ask(request(PROBLEMS[0], "counts"))["counters"] for _ in range(2))
     assert first == second
     scans = (n for name, n in first.items() if name.startswith("calls enumerate annotations."))
@@ -82,6 +83,7 @@ def test_counts_repeat_and_phases_are_the_declared_ones(installed):
 @pytest.mark.skipif(not RELEASES, reason="shardbench releases torchrec installs them")
 @pytest.mark.parametrize("folder", RELEASES, ids=lambda folder: folder.name)
 def test_every_installed_release_decides_as_this_one(installed, folder):
+    """Its plan has the same fingerprint."""
     with Upstream(folder.name, driving.__name__, folder) as upstream:
         answer = upstream.ask(request(PROBLEMS[0], "times", str(folder)))
     assert answer["fingerprint"] == installed.ask(request(PROBLEMS[0], "counts"))["fingerprint"]

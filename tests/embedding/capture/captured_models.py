@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
+from compared import choice
 from random_models import collection, random_job
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
@@ -98,13 +99,12 @@ def script(
     return Script(module or bags(), topology, arguments=arguments)
 
 
-@dataclass(frozen=True)
-class Decided:
+class Decided(NamedTuple):
     """The result of a planner: the plan of each table in order, or the error."""
 
-    fingerprint: str = ""
-    placed: tuple[Any, ...] = ()
-    error: str = ""
+    fingerprint: str
+    placed: list[Any]
+    error: str
 
 
 def decided(plan: Callable[[], Plan]) -> Decided:
@@ -113,18 +113,10 @@ def decided(plan: Callable[[], Plan]) -> Decided:
         made = plan()
     except (PlannerError, InfeasibleDecision) as error:
         reason = str(error).strip().partition("\n")[0].partition(" (0 of")[0]
-        return Decided(error=reason.strip(" ."))
+        return Decided("", [], reason.strip(" ."))
     except Exception as error:  # torchrec's planner has more errors than its own
-        return Decided(error=type(error).__name__)
-    placed = tuple(
-        (
-            option.sharding_type,
-            option.compute_kernel,
-            tuple((*shard.size, *shard.offset, shard.rank) for shard in option.shards),
-        )
-        for option in made.options
-    )
-    return Decided(fingerprint(made), placed)
+        return Decided("", [], type(error).__name__)
+    return Decided(fingerprint(made), [*map(choice, made.options)], "")
 
 
 def plan_live(script: Script, planner: Any = None) -> Decided:

@@ -1,5 +1,6 @@
 """A captured planning problem gives the same plan as the live planner, and moves to machines."""
 
+import logging
 from functools import partial
 from random import Random
 
@@ -8,9 +9,13 @@ import pytest
 import torch
 from captured_models import bags, built, captured, plan_again, plan_live, random_script, script
 from hypothesis import HealthCheck, given, settings, strategies as st
+from random_models import META, collection
+from torch import distributed, nn
 from torchrec.distributed import types
+from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import storage_reservations as reserving
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer
 from torchrec.distributed.planner.shard_estimators import (
     EmbeddingOffloadStats,
@@ -18,12 +23,16 @@ from torchrec.distributed.planner.shard_estimators import (
     EmbeddingStorageEstimator,
 )
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
-from torchrec.modules.embedding_configs import DataType
+from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.model.errors import NotApplicable, UsageError
+from harness.planning.capture import capture
 from planners.embedding import FAMILY
 from planners.embedding.decision import validate
-from planners.embedding.planning import PLANNING
+from planners.embedding.drop_in.planner import Planner
+from planners.embedding.plan_cache.cache import PlanCache
+from planners.embedding.planning import PLANNING, document
 from planners.embedding.quality import quality
 from planners.embedding.remedies.remedies import remedies
 
@@ -54,19 +63,6 @@ def test_it_is_planned_again_as_it_was(path, seed, hash_names):
         if was.fingerprint:
             assert problem.live.decision == now.fingerprint
             assert hash_names or now.fingerprint == was.fingerprint
-
-
-def test_a_lack_of_memory_is_the_same_error_again(path):
-    """Also planners that did not plan the problem find that the tables do not fit."""
-    make = partial(reserving.HeuristicalStorageReservation, 0.1, 6.0, 10**6)
-    was = captured(script(hbm=1000, storage_reservation=make), path)
-    assert "negative available hbm storage" in was.error
-    assert plan_again(built(path)).error == was.error
-    live = script(storage_reservation=lambda: reserving.FixedPercentageStorageReservation(0.999))
-    was = captured(live, path)
-    assert "insufficient storage" in was.error
-    for variant in ("as-captured", "upstream", "compiled"):
-        assert plan_again(built(path), variant).error == was.error
 
 
 def test_other_machines_may_be_asked_for(path):
@@ -173,3 +169,153 @@ def test_a_captured_problem_has_the_remedies_of_its_job(path, reservation, helps
     assert names & _BOTH == helps
     obstacle = "its storage reservation OwnReservation is neither torchrec's nor shardbench's"
     assert (obstacle in "\n".join(outcome.findings)) == ("HBM per GPU" not in helps)
+
+
+def test_capturing_changes_nothing(path):
+    """The captured plan is the plan without a capture, and torchrec's classes are as before."""
+    methods = (
+        (EmbeddingShardingPlanner, "plan"),
+        (EmbeddingEnumerator, "enumerate"),
+        (reserving.FixedPercentageStorageReservation, "reserve"),
+    )
+    before = [vars(kind)[name] for kind, name in methods]
+    was = captured(script(), path)
+    assert plan_live(script()) == was
+    assert [vars(kind)[name] for kind, name in methods] == before
+
+
+def test_shardbenchs_own_planner_is_captured_and_made_again_also_with_a_cache(path, tmp_path):
+    """A hit enumerates no options; the replay enumerates them again, and finds the plan."""
+    live = script()
+    for use in ("", "hit"):
+        planner = live.planner(
+            partial(Planner, mode="best-plan", seed=3, cache=PlanCache(tmp_path / "plans"))
+        )
+        was = captured(live, path, planner)
+        assert planner.from_cache == use
+        problem = built(path)
+        assert problem.live.planner.own == {"mode": "best-plan", "search_seconds": None, "seed": 3}
+        assert plan_again(problem) == was
+
+
+class Hierarchical(EmbeddingShardingPlanner):
+    """A planner that plans each child of a model separately."""
+
+    def plan(self, module, sharders):
+        plans = [script(child).planner().plan(child, sharders).plan for child in module.children()]
+        made = super().plan(next(module.children()), sharders)
+        made.plan = {name: table for plan in plans for name, table in plan.items()}
+        return made
+
+
+def test_a_planner_that_plans_in_parts_is_captured_as_a_whole(path):
+    """Only variants of torchrec plan its problem, since its own way is unknown."""
+    model = nn.Module()
+    model.one, model.other = bags("one", 3), bags("other", 4)
+    live = script(model)
+    captured(live, path, live.planner(Hierarchical))
+    problem = built(path)
+    assert len(problem.tables) == 7
+    assert problem.live.decision == "not known"
+    with pytest.raises(NotApplicable, match="Hierarchical, which plans in its own way"):
+        plan_again(problem)
+    assert plan_again(problem, "default").fingerprint == plan_live(live).fingerprint
+
+
+def test_the_last_plan_counts(path):
+    """Of several plans in a capture, the last is in the file."""
+    with capture("embedding", path):
+        plan_live(script(bags("first", 2)))
+        plan_live(script(bags("last", 3)))
+    assert [table.name for table in built(path).tables] == ["last_0", "last_1", "last_2"]
+
+
+class OwnBags(EmbeddingBagCollection):
+    """A user's own subclass of torchrec's module."""
+
+
+class OwnSharder(EmbeddingBagCollectionSharder):
+    """A sharder of a user's own modules."""
+
+    module_type = OwnBags
+
+
+class OwnStatistics(types.CacheStatistics):
+    """A user's own statistics of a cache."""
+
+    expected_lookups = cacheability = 1.0
+
+    def expected_miss_rate(self, clf):
+        return 0.5
+
+
+def own_module():
+    model = nn.Module()
+    model.own = collection({"t": (9, 4)}, OwnBags)
+    script(model).planner().plan(model, [OwnSharder()])
+
+
+def own_statistics():
+    live = script()
+    cached = types.CacheParams(stats=OwnStatistics())
+    live.constraints = {"table_0": ParameterConstraints(cache_params=cached)}
+    plan_live(live)
+
+
+def virtual_table():
+    config = EmbeddingBagConfig(name="t", num_embeddings=9, embedding_dim=4, use_virtual_table=True)
+    plan_live(script(EmbeddingBagCollection([config], device=META)))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (lambda: None, "no EmbeddingShardingPlanner planned inside"),
+        (lambda: plan_live(script(nn.Linear(2, 2))), "there was no table to place"),
+        (own_module, r"Module 'own' is a test_captured_problem.OwnBags; only "),
+        (own_statistics, "statistics of class OwnStatistics; only torchrec's"),
+        (virtual_table, "Table 't' is virtual, which is not supported"),
+    ],
+)
+def test_what_cannot_be_captured_is_warned_of(path, body, said):
+    """The script goes on without a file, and the warning names the part."""
+    with pytest.warns(UserWarning, match=said), capture("embedding", path):
+        body()
+    assert not path.exists()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_process_of_a_job_that_does_not_plan_writes_nothing(path, monkeypatch):
+    """Only the process that plans writes a file; the others do not warn."""
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_rank", lambda: 1)
+    with capture("embedding", path):
+        pass
+    assert not path.exists()
+
+
+def test_tables_of_one_name_are_planned_but_in_no_plan_file(path):
+    """Tables in several modules may have one name, by which no job could load its plan."""
+    model = nn.Module()
+    model.one, model.other = bags(tables=2), bags(tables=3)
+    live = script(model)
+    was = captured(live, path)
+    problem = built(path)
+    assert plan_again(problem) == was
+    plan = FAMILY.find("upstream").prepared(problem).run()
+    with pytest.raises(UsageError, match="table_0 is in 2 modules"):
+        document(problem, plan)
+
+
+def test_a_replay_leaves_no_filter_on_the_root_logger(path, caplog):
+    """TorchRec's message on replicated tables is dropped while planning, and only then."""
+    live = script()
+    replicated = ParameterConstraints(sharding_types=["data_parallel"])
+    live.constraints = {f"table_{number}": replicated for number in range(8)}
+    captured(live, path)
+    assert "Sharding spec not found" in caplog.text
+    caplog.clear()
+    filters = [*logging.getLogger().filters]
+    plan_again(built(path))
+    assert logging.getLogger().filters == filters
+    assert "Sharding spec not found" not in caplog.text

@@ -30,8 +30,6 @@ from torch.distributed.optim import _apply_optimizer_in_backward
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.modules.embedding_tower import EmbeddingTower
-from torchrec.modules.feature_processor_ import PositionWeightedModule
-from torchrec.modules.fp_embedding_modules import FeatureProcessedEmbeddingBagCollection
 
 META = torch.device("meta")
 
@@ -254,11 +252,6 @@ def test_a_list_of_configs_will_do():
         (
             "model(x=EmbeddingTower(bags(bag('a', 10, 8)), nn.Linear(1, 1)))",
             "all of EmbeddingTower but",
-        ),
-        (
-            "FeatureProcessedEmbeddingBagCollection(bags(bag('a', 10, 8), is_weighted=True), "
-            "{'a0': PositionWeightedModule(9, META)})",
-            "all of FeatureProcessedEmbeddingBagCollection but",
         ),
         ("optimized(bags(bag('a', 10, 8)))", "the kinds of optimizers"),
         ("bags(bag('a', 10, 8, use_virtual_table=True))", "use_virtual_table of tables"),

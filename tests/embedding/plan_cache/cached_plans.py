@@ -12,6 +12,7 @@ from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints, Topology
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the script
+from compared import decisions
 from random_models import collection
 
 from planners.embedding.drop_in.planner import Planner
@@ -56,14 +57,8 @@ def planned(cache: Any, rows: dict[str, int], machine: Topology | None = None, *
     return made
 
 
-def placement(made: Planner) -> list[Any]:
-    return [
-        (
-            *(option.fqn, option.sharding_type, option.compute_kernel),
-            [(s.size, s.offset, s.rank, s.storage, s.perf) for s in option.shards],
-        )
-        for option in made._best_plan or ()
-    ]
+def placement(made: Planner) -> dict[str, Any]:
+    return decisions(made._best_plan)
 
 
 def files(folder: Path) -> list[Path]:

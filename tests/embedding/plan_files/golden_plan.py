@@ -7,19 +7,6 @@ GOLDEN = Path(__file__).parent / "data" / "plan_version_1.json"  # as the first 
 SAID = json.loads(GOLDEN.read_text())
 
 
-def decisions(tables):
-    """Return the decision on each table, of options or of a document's tables."""
-    return {
-        table.name: (
-            table.sharding_type,
-            table.compute_kernel,
-            repr(table.cache_load_factor),  # torchrec hashes its text
-            [(shard.size, shard.offset, shard.rank) for shard in table.shards],
-        )
-        for table in tables
-    }
-
-
 def document_of(tables, world_size, local_world_size, **fields):
     """Return a plan document; a table is its name, rows, dim, sharding type and boxes of shards.
 

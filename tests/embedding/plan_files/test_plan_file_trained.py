@@ -49,6 +49,7 @@ ON_TWO_HOSTS = (
 @pytest.mark.long
 @pytest.mark.parametrize(("tables", "ranks_of_a_host"), [(ON_ONE_HOST, 2), (ON_TWO_HOSTS, 1)])
 def test_what_the_loader_takes_trains_as_the_unsharded_model(tmp_path, tables, ranks_of_a_host):
+    """Plans with all sharding types give the unsharded model's outputs, before and after a step."""
     said = document_of(tables, 2, ranks_of_a_host)
     (tmp_path / "plan.json").write_text(json.dumps(said))
     trained = subprocess.run(

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from unittest import mock
 
 import pytest
-from golden_plan import decisions
+from compared import decisions
 from hypothesis import given, settings, strategies as st
 from random_models import Model, collection, random_job
 from torch import nn

@@ -4,8 +4,7 @@ import copy
 
 import numpy as np
 from hypothesis import given, strategies as st
-from random_options import MEGABYTE, Case, random_case
-from random_rows import placements, random_rows
+from random_options import MEGABYTE, Case, placements, random_case, random_rows
 from torchrec.distributed.planner.partitioners import (
     GreedyPerfPartitioner,
     MemoryBalancedPartitioner,

@@ -12,7 +12,7 @@ from types import FunctionType, GenericAlias, SimpleNamespace
 import numba
 import numpy as np
 import pytest
-from random_rows import placements
+from random_options import placements
 from small_problems import NO_TABLES, constructed, varied
 
 from planners.embedding.best_plan.insertion import BEST, NOWHERE

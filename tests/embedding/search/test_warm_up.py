@@ -41,7 +41,7 @@ for seed in range(10):
         nowhere = np.full(len(space.estimate), -1)
         search = Replanning(space, devices, lambda *_: Moves(nowhere, -nowhere), Deadline(0.01))
         search.search(0)
-assert all(len(kernel.signatures) == 1 for kernel in kernels)
+print(sum(len(kernel.signatures) != 1 for kernel in kernels))
 """
 
 COMPILE = """
@@ -69,15 +69,12 @@ def process(script: str, cache: Path | None = None) -> "subprocess.Popen[str]":
     )  # fmt: skip
 
 
-def lines_of(running: "subprocess.Popen[str]") -> list[str]:
+def ended(running: "subprocess.Popen[str]") -> tuple[list[str], Any]:
+    """Wait for a process; return its output, and its result, the last line, which is JSON."""
     output, errors = running.communicate()
     assert running.returncode == 0, errors
-    return output.splitlines()
-
-
-def result_of(running: "subprocess.Popen[str]") -> Any:
-    """Return a process's result from its last line; other output may precede it."""
-    return json.loads(lines_of(running)[-1])
+    *lines, result = output.splitlines()
+    return lines, json.loads(result)
 
 
 @pytest.fixture
@@ -90,12 +87,14 @@ def cold(tmp_path, monkeypatch) -> Path:
 
 
 def test_no_search_compiles_kernels_that_were_not_compiled_ahead():
-    lines_of(process(SEARCH))
+    """Each kernel has one signature, and nothing is compiled or loaded after `ready`."""
+    assert ended(process(SEARCH))[1] == 0
 
 
 def test_eight_processes_on_one_cold_cache_compile_everything_once(tmp_path):
+    """One starts the compiling process; all load what it keeps."""
     running = [process(COMPILE, tmp_path) for _ in range(8)]
-    results = [result_of(one) for one in running]
+    results = [ended(compiling)[1] for compiling in running]
     assert sum(started for started, _ in results) == 1
     assert all(set(signatures) == {1} for _, signatures in results)
     kept = sorted(path.suffix for path in tmp_path.iterdir())
@@ -103,11 +102,13 @@ def test_eight_processes_on_one_cold_cache_compile_everything_once(tmp_path):
 
 
 def test_a_damaged_file_is_compiled_again_and_a_whole_one_is_used(cold):
-    lines_of(process(COMPILE, cold))
+    """Half a file is replaced by a whole one, which later processes need not compile."""
+    ended(process(COMPILE, cold))
     damaged = min(cold.glob("*.kernel"))
     whole = damaged.stat().st_size
     os.truncate(damaged, whole // 2)
-    assert set(result_of(process(COMPILE, cold))[1]) == {1}
+    _, (_, signatures) = ended(process(COMPILE, cold))
+    assert set(signatures) == {1}
     assert damaged.stat().st_size > whole // 2
     assert warm_up.are_kept(BINS)
     assert warm_up.advance(BINS)
@@ -115,14 +116,16 @@ def test_a_damaged_file_is_compiled_again_and_a_whole_one_is_used(cold):
 
 
 def test_without_a_folder_that_can_be_written_each_process_compiles_for_itself(tmp_path):
+    """Each complaint names the variable that can name a folder."""
     (tmp_path / "file").touch()
-    *complaints, result = lines_of(process(COMPILE, tmp_path / "file" / "folder"))
-    assert json.loads(result) == [0, [1, 1]]
+    complaints, result = ended(process(COMPILE, tmp_path / "file" / "folder"))
+    assert result == [0, [1, 1]]
     assert complaints
     assert all("NUMBA_CACHE_DIR" in line for line in complaints)
 
 
 def test_a_compiling_process_that_fails_is_reported_with_its_reason(cold, monkeypatch):
+    """The reason is the last line of its errors."""
     monkeypatch.setattr(warm_up, "PACKAGE", "planners.embedding.nowhere")
     monkeypatch.setattr(warm_up, "are_kept", lambda modules: False)
     warm_up.advance(["nothing"])
