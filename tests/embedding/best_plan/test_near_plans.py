@@ -193,6 +193,16 @@ def test_a_plan_that_no_longer_fits_moves_as_little_as_can_be_found():
     assert near.ranks.tolist() == [0, 1, 0]
 
 
+def test_fewer_sharding_types_are_no_reason_to_move_a_table():
+    """A table stays column-wise if its table-wise shard, which costs the same, has to move."""
+    options = [option(table, "device", (1, 0, 1.0)) for table in (0, 1, 1)]
+    options[0].sharding_type = options[2].sharding_type = "table_wise"
+    before, weight = {id(each): (0,) for each in options[:2]}, dict.fromkeys(map(id, options), 1)
+    case = Case(search_space(options), devices((9, 0), (9, 0)), before, weight)
+    near = case.search().search(0)
+    assert (sorted(near.options.tolist()), near.moved) == ([0, 1], 0)
+
+
 @settings(max_examples=40, deadline=None)
 @given(cases(), st.integers(0, 12))
 def test_ranks_with_room_for_their_shards_do_not_change_the_bound(case, budget):

@@ -207,16 +207,6 @@ LEFT_TO_TORCHREC = {
     "an estimate is not in whole bytes": lambda built: {
         "enumerator": _HalfBytes(built.topology, 512, built.constraints)
     },
-    "the placement of kernel key_value by columns is not compiled": lambda built: {
-        "constraints": {
-            table.name: ParameterConstraints(
-                compute_kernels=["fused", "key_value"],
-                sharding_types=["column_wise"],
-                min_partition=16,
-            )
-            for table in built.tables
-        }
-    },
 }
 
 

@@ -35,9 +35,9 @@ randoms = st.randoms(use_true_random=False)
 KERNELS = ["fused", "fused_uvm", "fused_uvm_caching", "dense", "key_value"]
 
 
-def enumerated(kind, model, estimators=None):
-    options = kind(model.topology, 512, model.constraints, estimators and estimators())
-    return options.enumerate(model.module, model.sharders)
+def enumerated(kind, model, estimators=lambda: None):
+    enumerator = kind(model.topology, 512, model.constraints, estimators())
+    return enumerator.enumerate(model.module, model.sharders)
 
 
 def described(options):
@@ -54,8 +54,8 @@ def described(options):
     ]
 
 
-def assert_torchrecs(model, estimators=None):
-    """Assert that our enumerator's options equal torchrec's, and return them."""
+def assert_torchrecs(model, estimators=lambda: None):
+    """Assert that our enumerator's options equal torchrec's."""
     try:
         expected = enumerated(EmbeddingEnumerator, model, estimators)
     except (RuntimeError, ValueError):  # the constraints leave a table without options
@@ -63,13 +63,41 @@ def assert_torchrecs(model, estimators=None):
     options = enumerated(DistinctShardEnumerator, model, estimators)
     assert all(option.shards for option in options)  # makes them
     assert described(options) == described(expected)
-    return options
 
 
+class _Annotated(HardwarePerfConfig):
+    """A user's configuration, with an estimate of its own for one sharding type."""
+
+    @fwd_comms(sharding_type="row_wise")
+    def forward_comms_by_rows(self, ctx):
+        return 3.0 + ctx.hash_size
+
+
+def _annotated(model):
+    of_both = {"topology": model.topology, "constraints": model.constraints}
+    perf = EmbeddingPerfEstimatorFactory.create_with_config(_Annotated(), **of_both)
+    return [perf, EmbeddingStorageEstimator(**of_both)]
+
+
+class _NumbersShards(ShardEstimator):
+    """A user's estimator, by which equal shards of an option differ."""
+
+    def __init__(self, topology=None, constraints=None):
+        pass
+
+    def estimate(self, sharding_options, sharder_data_map):
+        for option in sharding_options:
+            for number, shard in enumerate(option.shards):
+                shard.perf, shard.storage = Perf(1.0, 0.0, 0.0, 0.0), Storage(number, 0)
+
+
+@pytest.mark.parametrize("estimators", [lambda model: None, _annotated, _NumbersShards])
+@settings(max_examples=50)
 @given(random=randoms)
-def test_options_and_estimates_are_torchrecs(random):
-    """Models have several modules, also towers and sequences."""
-    assert_torchrecs(random_model(random))
+def test_options_and_estimates_are_torchrecs(estimators, random):
+    """Models have several modules, also towers and sequences; estimators may be the user's own."""
+    model = random_model(random)
+    assert_torchrecs(model, lambda: estimators(model))
 
 
 # Five of the last five come to 17.5 since Python 3.12, and to more before.
@@ -141,48 +169,6 @@ def test_estimates_of_many_tables_at_once_are_torchrecs(random):
         sharders=[EmbeddingBagCollectionSharder(fused)],
     )
     assert_torchrecs(model, estimators)
-
-
-class _Annotated(HardwarePerfConfig):
-    @fwd_comms(sharding_type="row_wise")
-    def forward_comms_by_rows(self, ctx):
-        return 3.0 + ctx.hash_size
-
-
-@settings(max_examples=20)
-@given(random=randoms)
-def test_annotated_configurations_are_used(random):
-    """The estimates of the annotated sharding type are the configuration's."""
-    model = random_model(random)
-    of_both = {"topology": model.topology, "constraints": model.constraints}
-
-    def estimators():
-        perf = EmbeddingPerfEstimatorFactory.create_with_config(_Annotated(), **of_both)
-        return [perf, EmbeddingStorageEstimator(**of_both)]
-
-    for option in assert_torchrecs(model, estimators):
-        annotated = all(shard.perf.fwd_comms >= 3.0 for shard in option.shards)
-        assert annotated == (option.sharding_type == "row_wise")
-
-
-class _NumbersShards(ShardEstimator):
-    """A user's estimator, by which the shards of an option differ."""
-
-    def __init__(self, topology=None, constraints=None):
-        pass
-
-    def estimate(self, sharding_options, sharder_data_map):
-        for option in sharding_options:
-            for number, shard in enumerate(option.shards):
-                shard.perf, shard.storage = Perf(1.0, 0.0, 0.0, 0.0), Storage(number, 0)
-
-
-def test_an_unknown_estimator_is_asked_about_every_shard():
-    """Its estimates of equal shards may differ."""
-    built = problem("synthetic[tables=4,seed=2]")
-    options = enumerated(DistinctShardEnumerator, built, _NumbersShards)
-    for option in options:
-        assert [shard.storage.hbm for shard in option.shards] == [*range(len(option.shards))]
 
 
 def test_each_size_of_shard_is_asked_for_once_at_most_and_those_of_many_tables_at_once(monkeypatch):
