@@ -1,5 +1,6 @@
 """Draws training scripts, captures their planning problems, and plans these problems again."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,7 +113,7 @@ def decided(plan: Callable[[], Plan]) -> Decided:
     try:
         made = plan()
     except (PlannerError, InfeasibleDecision) as error:
-        reason = str(error).strip().partition("\n")[0].partition(" (0 of")[0]
+        reason = re.sub(r" \(\d+ of .*", "", str(error).strip().partition("\n")[0])
         return Decided("", [], reason.strip(" ."))
     except Exception as error:  # torchrec's planner has more errors than its own
         return Decided("", [], type(error).__name__)
