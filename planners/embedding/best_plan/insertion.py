@@ -19,7 +19,7 @@ NOWHERE = 1e300
 BEST, TARGET, PENALTY, BOUND, PRICE, BUDGET, MOVED = 0, 1, 2, 3, 4, 5, 6
 """Indices of `State.figures`."""
 
-WORK, DOUBLINGS, RANKS, HOSTS = 0, 1, 2, 3
+WORK, DOUBLINGS, RANKS, HOSTS, KEEPING = 0, 1, 2, 3, 4
 """Indices of `State.counts`."""
 
 _MEMORY_WEIGHT = 0.001  # memory within capacity decides only between plans of equal perf
@@ -67,7 +67,7 @@ class State(NamedTuple):
     best_chosen: Ints  # of the best plan; -1 if there is none
     best_ranks: Ints
     figures: Floats  # best rating, target, penalty, bound; price of a byte, budget, bytes moved
-    counts: Ints  # ratings of a rank so far; perf's exponent is 12 * 2**doublings; near_*
+    counts: Ints  # ratings of a rank so far; perf's exponent is 12 * 2**doublings; near_*; keeping
     random: npt.NDArray[np.uint64]
 
 

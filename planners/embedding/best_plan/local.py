@@ -8,13 +8,21 @@ import numpy as np
 from planners.embedding.best_plan.candidates import Candidates
 from planners.embedding.best_plan.insertion import (
     BEST,
+    KEEPING,
     NOWHERE,
     TARGET,
     WORK,
     State,
     Tables,
 )
-from planners.embedding.best_plan.rounds import MOST_REMOVED, search, target_of
+from planners.embedding.best_plan.rounds import (
+    KEEPING_ALL,
+    KEEPING_SOME,
+    MOST_REMOVED,
+    SAMPLE,
+    search,
+    target_of,
+)
 from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Found
 from planners.embedding.search.space import Ints, Placement, load_of
@@ -47,6 +55,7 @@ class LocalSearch:
         self._candidates, self._seed = candidates, seed
         self.bound, self.best, self.budget = bound, best, math.inf
         self.rounds = self.starts = 0
+        self._many_ranks = candidates.devices.ranks > SAMPLE
         self.tables = local_tables(candidates, moves)
 
     @property
@@ -63,6 +72,8 @@ class LocalSearch:
     def start_at(self, options: Ints) -> State:
         """Return a plan with these options, shape (T,), each placed where it adds least cost."""
         state = self._empty(0)
+        if self._many_ranks:
+            state.counts[KEEPING] = KEEPING_ALL
         self._search(state, self._order(options), options)
         return state
 
@@ -142,6 +153,7 @@ class LocalSearch:
         shards, most_shards = tables.slot[-1], int(np.diff(tables.slot).max())
         scale = self.bound or float(self._candidates.largest.max()) or 1.0
         price = 1.0 / max(float(tables.weight.max(initial=0)), 1.0)
+        keeping = KEEPING_SOME if self._many_ranks else 1
         random = np.random.default_rng([self._seed, self.starts])
         figures = [best, target_of(best, scale), _FIRST_PENALTY, scale, price, self.budget, 0.0]
         return State(
@@ -161,7 +173,7 @@ class LocalSearch:
             best_chosen=np.full(count, -1, np.int64),
             best_ranks=np.zeros(shards, np.int64),
             figures=np.array(figures),
-            counts=np.array([0, doublings, 0, 0], np.int64),
+            counts=np.array([0, doublings, 0, 0, keeping], np.int64),
             random=random.integers(1, 2**63, 1, np.uint64),  # xorshift would stay at 0
         )
 

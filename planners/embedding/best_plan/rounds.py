@@ -19,6 +19,7 @@ from planners.embedding.best_plan.insertion import (
     BOUND,
     BUDGET,
     HOSTS,
+    KEEPING,
     MOVED,
     NOWHERE,
     PENALTY,
@@ -47,7 +48,9 @@ SAMPLE = 64
 # many of a previous plan, and so many random ones.
 _RANKS, _HOSTS = 24, 8
 _RANDOM_RANKS, _RANDOM_HOSTS = 16, 4
-_KEEPING = 4  # on more ranks, only one round in 4 may give tables other options
+# On more ranks, only one round in so many may give tables other options: those of the starts are
+# good, and a start that does not fit yet keeps them all.
+KEEPING_SOME, KEEPING_ALL = 4, 2**40
 
 # Highest target, times the bound: if memory is scarce, a lower one is out of reach; higher is easy.
 _FARTHEST_TARGET = 1.15
@@ -334,7 +337,10 @@ def search(
             _unlink(tables, state, table)
             put_table(tables, state, table, -1)
         # 4. Put them back where each adds least cost.
-        keeps = len(state.perf) > SAMPLE and random_below(state, _KEEPING) > 0
+        keeping = state.counts[KEEPING]
+        if state.best_chosen[0] >= 0:
+            keeping = min(keeping, KEEPING_SOME)
+        keeps = keeping > 1 and random_below(state, keeping) > 0
         for index in range(count):
             table = state.picked[index]
             if keeps:

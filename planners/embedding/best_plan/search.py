@@ -19,6 +19,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.insertion import BEST, State
 from planners.embedding.best_plan.linear import LinearProgramme
@@ -71,12 +73,14 @@ _RUN_ON_MANY_RANKS = (0.1, 2)
 # and a low power are best if memory is scarce; otherwise plans are soon within _NEARLY of the bound
 # and continue with _RUN_NEARBY.
 _RUNS = ((2.0, 0), (2.0, 0), (0.1, 2))
-_START_HEAT = 0.3  # of the few rounds that improve a start
 
-# Each start leaves out options with shards above one of these parts of the bound. Without large
-# shards, the relaxed plan can be placed nearly unchanged; the best part differs between problems.
-_LARGEST_PARTS = (math.inf, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
-_WORK_PER_START = 0.02  # part of all work: seven starts take a seventh
+# Each start is a relaxed plan without shards above a part of the bound, in a part of the memory.
+# Small shards can be placed nearly unchanged; the best part differs between problems. On many
+# ranks, what counts is memory that is left.
+_STARTS = tuple((part, 1.0) for part in (math.inf, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3))
+_STARTS_ON_MANY_RANKS = tuple((1.0, fill) for fill in (1.0, 0.99, 0.98, 0.96, 0.93, 0.9))
+# Rounds improve each start: their part of all work, and their temperature.
+_ROUNDS_OF_START, _ROUNDS_OF_START_ON_MANY_RANKS = (0.02, 0.3), (0.05, 0.02)
 _WORK_TO_FIT = 0.2  # part of all work, to find any plan that fits if none is known
 
 # If a plan is near enough, CP-SAT needs little time to prove a small problem's best plan.
@@ -190,6 +194,7 @@ class _Search:
         space, devices = proof.candidates.space, proof.candidates.devices
         self._work = usual_work(space, devices, deadline.seconds)
         self._is_small = space.tables * devices.ranks <= _MOST_PROPOSED
+        self._many_ranks = devices.ranks > SAMPLE
         self._rungs = [proof.rung]  # those that ran, in order
 
     def run(self) -> None:
@@ -197,12 +202,13 @@ class _Search:
         # 4. Starts.
         self._prove("costs")
         starts: list[State] = []
-        work = int(self._work * _WORK_PER_START) + 1
+        part, heat = _ROUNDS_OF_START_ON_MANY_RANKS if self._many_ranks else _ROUNDS_OF_START
+        work = int(self._work * part) + 1
         for options in self._relaxed_plans():
             if self._ended():
                 break
             state = self.local.start_at(options)
-            self.local.run(state, work, _START_HEAT, self._ended)
+            self.local.run(state, work, heat, self._ended)
             starts.append(state)
         # 5. The bound again.
         if not self._ended():
@@ -239,10 +245,10 @@ class _Search:
                 self._pack(WORK)
             if self._ended():
                 return
-            near, many = self._within(_NEARLY), self._candidates.devices.ranks > SAMPLE
-            if near or many:
+            near = self._within(_NEARLY)
+            if near or self._many_ranks:
                 heat, doublings = _RUN_NEARBY if near else _RUN_ON_MANY_RANKS
-            if local.best and (near or many or run == len(_RUNS) - 1):
+            if local.best and (near or run == len(_RUNS) - 1):
                 state = local.start_from(local.best.options, local.best.ranks, doublings)
             else:
                 state = local.resume(starts[run % len(starts)], doublings)
@@ -277,12 +283,15 @@ class _Search:
                 local.start_from(*proof.plan)
 
     def _relaxed_plans(self) -> Iterator[Ints]:
-        """Yield distinct options of the tables, shape (T,), from plans without large shards."""
-        programme = LinearProgramme(self._candidates)
+        """Yield distinct options of the tables, shape (T,), from plans that are easy to place."""
+        devices, programme, filled = self._candidates.devices, None, 1.0
         seen = set()
-        for part in _LARGEST_PARTS:
+        for part, fill in _STARTS_ON_MANY_RANKS if self._many_ranks else _STARTS:
             if self._deadline.passed:
                 return
+            if programme is None or fill != filled:
+                parts = replace(devices, storage=(devices.storage * fill).astype(np.int64))
+                programme, filled = LinearProgramme(replace(self._candidates, devices=parts)), fill
             limit = part * self.local.bound if self.local.bound else math.inf
             cost, options = programme.solve(limit, self._deadline)
             if math.isfinite(cost) and (options >= 0).all() and options.tobytes() not in seen:
