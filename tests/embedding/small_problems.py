@@ -9,7 +9,6 @@ from torch import nn
 from torchrec.distributed.planner.types import Perf, Shard, ShardingOption, Storage
 
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.best_plan.insertion import DOUBLINGS
 from planners.embedding.best_plan.linear import linear_bound
 from planners.embedding.best_plan.local import LocalSearch
 from planners.embedding.search.space import Devices, Placement, SearchSpace, search_space
@@ -166,13 +165,11 @@ def held_by(space, placed_on, options, ranks):
 
 
 def constructed(space, placed_on, seed=0, doublings=0):
-    """Return the local search's tables, and its first state with the relaxed plan placed."""
+    """Return the local search's tables, and a state that begins at the relaxed plan."""
     found = candidates(space, placed_on)
     bound, options = linear_bound(found)
     local = LocalSearch(found, bound, seed)
-    state = local.start_at(options)
-    state.counts[DOUBLINGS] = doublings
-    return local.tables, state
+    return local.tables, local.resume(local.start_at(options), doublings)
 
 
 def varied(tables=8, hosts=2):
