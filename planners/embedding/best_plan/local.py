@@ -217,8 +217,9 @@ def local_tables(candidates: Candidates, moves: Moves | None = None) -> Tables:
 
 def plan_of(tables: Tables, state: State) -> tuple[Ints, Ints]:
     """Return a state's best plan, else the current one: options, and the ranks of their shards."""
-    found = state.best_chosen[0] >= 0
-    options, ranks = (state.best_chosen, state.best_ranks) if found else (state.chosen, state.ranks)
+    options, ranks = state.chosen, state.ranks
+    if state.best_chosen[0] >= 0:
+        options, ranks = state.best_chosen, state.best_ranks
     counts = np.diff(tables.first_shard)[options].tolist()
     uniform = tables.placement[options] == Placement.UNIFORM
     slots = zip(tables.slot.tolist(), counts, uniform.tolist(), strict=False)

@@ -1,4 +1,4 @@
-"""What torchrec allows, proposes and runs fastest, as the search for the best plan needs it."""
+"""Rules of torchrec for the best plan: its accepted options, proposals, and order of types."""
 
 from dataclasses import replace
 from itertools import chain, combinations

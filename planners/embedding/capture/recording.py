@@ -85,7 +85,7 @@ class _Recorder:
         return plan
 
     def _listening(self) -> Iterator[tuple[type, str, Method]]:
-        """Yield methods, of the planner's own components, that also record what they return."""
+        """Yield methods of the planner's own components in a form that records their results."""
         if self._error is not None:
             return
         for component, method, step in (

@@ -246,7 +246,7 @@ def options_section(table: TableExplained, rank: int) -> Section:
 
 
 def _remarks(alternatives: Iterable[Alternative]) -> Iterator[str]:
-    """Yield a remark for each reason, with what is impossible for that reason."""
+    """Yield a remark for each reason, with the options that it makes impossible."""
     options = defaultdict[str, list[str]](list)
     for other in alternatives:
         if other.lacking:

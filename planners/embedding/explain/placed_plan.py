@@ -1,4 +1,4 @@
-"""What all explanations use: a plan as arrays, and its options and figures as text."""
+"""Describes a plan for explanations: its shards as arrays, its options and figures as text."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -70,7 +70,7 @@ class CachedSearch(CompiledSearch):
 
     @override
     def stand_ins(self) -> Iterator[tuple[Any, str, Any]]:
-        """Yield what is replaced; the enumerator returns only a known plan's options, if any."""
+        """Yield replacements as for a search; the enumerator returns a known plan's options."""
         yield from super().stand_ins()
         enumerator = self._planner._enumerator
         enumerate_ = enumerator.enumerate
