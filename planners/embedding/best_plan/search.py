@@ -69,9 +69,9 @@ _RUN_NEARBY = (0.1, 4)
 # On many ranks, rounds are too few for high temperatures.
 _RUN_ON_MANY_RANKS = (0.1, 2)
 
-# Each run's temperature, and doublings of the power of perf (see insertion.rank_cost). A high temperature
-# and a low power are best if memory is scarce; otherwise plans are soon within _NEARLY of the bound
-# and continue with _RUN_NEARBY.
+# Each run's temperature, and doublings of the power of perf (see insertion.rank_cost). A high
+# temperature and a low power are best if memory is scarce; otherwise plans are soon within _NEARLY
+# of the bound and continue with _RUN_NEARBY.
 _RUNS = ((2.0, 0), (2.0, 0), (0.1, 2))
 
 # Each start is a relaxed plan without shards above a part of the bound, in a part of the memory.
