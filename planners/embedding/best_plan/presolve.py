@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from planners.embedding.best_plan.candidates import Bools, Candidates
-from planners.embedding.best_plan.linear import LinearProgramme
+from planners.embedding.best_plan.linear import LinearProgramme, programme_of_giants
 from planners.embedding.best_plan.parts import ALL, HOST, parts_of
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints
@@ -61,10 +61,25 @@ class Presolve:
             if deadline.passed:
                 return allowed
             kept = self._programme.affordable(limit, allowed, deadline)
+            if kept is not None and (kept == allowed).all():
+                kept = self._beside_giants(limit, allowed, deadline)
             if kept is None or (kept == allowed).all():
                 return kept
             allowed = self.fitting(limit, kept)
         return None
+
+    def _beside_giants(self, limit: float, allowed: Bools, deadline: Deadline) -> Bools | None:
+        """Return a mask of the allowed options that limits of giants leave, or None if no plan."""
+        programme = programme_of_giants(self._candidates.only(allowed), limit)
+        if programme is None:
+            return allowed
+        every = np.ones(np.count_nonzero(allowed), bool)
+        left = programme.affordable(limit, every, deadline)
+        if left is None:
+            return None
+        kept = allowed.copy()
+        kept[allowed] = left
+        return kept
 
     def fitting(self, limit: float, allowed: Bools) -> Bools:
         """Return a mask of the allowed candidates that may fit in a plan that rates <= `limit`."""
@@ -135,7 +150,7 @@ def presolve_bound(
     `at_most` is the rating of a known plan, or infinity.
     """
     presolve = Presolve(candidates)
-    allowed = presolve.possible(at_most, deadline)
+    allowed = presolve.possible(min(at_most, candidates.any_rating), deadline)
     if allowed is None:
         return at_most, candidates
 
