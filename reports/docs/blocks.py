@@ -5,6 +5,7 @@ Each function returns the text of a block. Problems are written `family@workload
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from math import nan
 from pathlib import Path
 from shlex import quote
 from statistics import median, quantiles
@@ -18,7 +19,7 @@ from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from harness.model.statement import Statement
 from harness.suites.record import Record
-from reports.core.formatting import count, factor, gap, hundredths, names
+from reports.core.formatting import count, factor, gap, hundredths, interval, names
 from reports.core.frames import read_results
 from reports.core.table import Entry, TableColumn, as_markdown, code, numbers, table_of, text
 from reports.family.data import FamilyView, families
@@ -89,7 +90,7 @@ def _table(rows: Iterable[Any], *columns: TableColumn) -> str:
 
 
 def overview() -> str:
-    """Return README's table: published, reproduced, left today, and ours against today."""
+    """Return a row for each system: published, reproduced, left today, and ours against today."""
     return _table(
         recorded_systems(),
         text("system", "name"),
@@ -174,18 +175,18 @@ def cells(
     )
 
 
-def times_by_size(problem: str, sizes: Sequence[int], variants: Mapping[str, str]) -> str:
-    """Return a row for each variant, named by `variants`: the CPU time of a call on each size.
+def time(name: str) -> str:
+    """Return the CPU time of a recorded cell."""
+    return time_text(cell(name))
 
-    `problem` has `{}` in place of the size, which is a number of tables.
-    """
 
-    def column(size: int) -> TableColumn:
-        return numbers(
-            f"{size} tables", lambda name: time_text(on(problem.format(size), [name])[0])
-        )
-
-    return _table(variants, text("CPU time of a plan", variants.get), *map(column, sizes))
+def span(least: str, most: str) -> str:
+    """Return the speed-ups of two recorded cells over their baselines, as `FACTOR to FACTOR`."""
+    figures = [
+        speedup(_cells().get(CellId(row.family, row.against, row.problem)), row)
+        for row in (cell(least), cell(most))
+    ]
+    return interval(*(figure.value if figure else nan for figure in figures), factor)
 
 
 def _commits(problem: str) -> dict[str, Cell]:
