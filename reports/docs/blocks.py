@@ -19,7 +19,7 @@ from harness.model.files import read_file
 from harness.model.ids import CellId, ProblemId
 from harness.model.statement import Statement
 from harness.suites.record import Record
-from reports.core.formatting import count, factor, gap, hundredths, interval, names
+from reports.core.formatting import count, factor, gap, hundredths, names
 from reports.core.frames import read_results
 from reports.core.table import Entry, TableColumn, as_markdown, code, numbers, table_of, text
 from reports.family.data import FamilyView, families
@@ -182,11 +182,11 @@ def time(name: str) -> str:
 
 def span(least: str, most: str) -> str:
     """Return the speed-ups of two recorded cells over their baselines, as `FACTOR to FACTOR`."""
-    figures = [
-        speedup(_cells().get(CellId(row.family, row.against, row.problem)), row)
-        for row in (cell(least), cell(most))
-    ]
-    return interval(*(figure.value if figure else nan for figure in figures), factor)
+    ends = []
+    for row in (cell(least), cell(most)):
+        figure = speedup(_cells().get(CellId(row.family, row.against, row.problem)), row)
+        ends.append(factor(figure.value if figure else nan))
+    return " to ".join(ends)
 
 
 def _commits(problem: str) -> dict[str, Cell]:
