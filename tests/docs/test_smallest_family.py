@@ -1,4 +1,4 @@
-"""docs/examples/my_planners, the smallest family with every ability; docs/your-planner.md shows it."""
+"""The smallest family with every ability, docs/examples/my_planners."""
 
 import importlib
 import re
