@@ -287,7 +287,7 @@ def provenance() -> str:
     return provenance_of(record())
 
 
-def gpu_sentence(page: str = "estimates.md") -> str:
+def gpu_sentence(page: str = "record.md") -> str:
     """Return a sentence on the GPUs with results; `page` explains the command."""
     return gpus(FOLDER, f"[`make gpu`]({page}#on-a-gpu)")
 
