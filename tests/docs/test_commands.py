@@ -42,7 +42,7 @@ COPIED = ("docs", "benchmarks", "expectations.toml", "Makefile", "asv.conf.json"
 
 @pytest.fixture(scope="session")
 def captured(tmp_path_factory):
-    """A folder with the file of docs/capture.md's example."""
+    """A folder with the file of the example that captures."""
     folder = tmp_path_factory.mktemp("captured")
     example = str(ROOT / "docs" / "examples" / "capture_embedding.py")
     run_python(example, str(folder / "problem.json"), folder=folder)
