@@ -33,9 +33,9 @@ _STUDIES = (
 )
 
 
-def _goal(what: str, least: int, problem: str, *pair: str) -> Statement:
+def _goal(what: str, least: int, problem: str, before: str, after: str) -> Statement:
     text = f"{what} at least {least} times as fast"
-    return Statement("goal", text, problem, *pair, at_least=least)
+    return Statement("goal", text, problem, before, after, at_least=least)
 
 
 _STATEMENTS = (

@@ -147,19 +147,18 @@ def mesh_shape(
     if nothing determines the mesh.
     """
     mesh = parameters.mesh
-    if mesh is None and parameters.dims is None and spec.name in RECORDED:
-        if topology is None or topology.gpus == math.prod(RECORDED_MESH):
+    if mesh is None:
+        is_recorded = spec.name in RECORDED and parameters.dims is None
+        if is_recorded and (topology is None or topology.gpus == math.prod(RECORDED_MESH)):
             return RECORDED_MESH
-    if topology is None:
-        if mesh is None:
+        if topology is None:
             raise UsageError(
                 f"The mesh of workload '{spec}' depends on the machines; name them with --topology "
                 "and --gpus."
             )
-        return mesh
-    if mesh is None:
         return topology.mesh_shape(parameters.dims or 2)
-    if (devices := math.prod(mesh)) != topology.gpus:
+    devices = math.prod(mesh)
+    if topology is not None and devices != topology.gpus:
         raise UsageError(
             f"The mesh of workload '{spec}' takes {devices} GPUs, not {topology.gpus}: "
             f"ask for {devices} (-n {devices})."

@@ -1,7 +1,7 @@
 """ColossalAI's greedy search for a conversion: each step goes to the spec nearest to the target.
 
-Source: hpcaitech/ColossalAI v0.4.1, colossalai/tensor/shape_consistency.py and sharding_spec.py. The
-search makes the same objects, copies and costs as ColossalAI's.
+Source: hpcaitech/ColossalAI v0.4.1, colossalai/tensor/shape_consistency.py and sharding_spec.py.
+The search makes the same objects, copies and costs as ColossalAI's.
 """
 
 import math
@@ -60,7 +60,7 @@ class DimSpec:
         return name
 
     def difference(self, other: "DimSpec") -> int:
-        """Return the points from this sharding to another; raises KeyError for a third mesh axis."""
+        """Return the points from this sharding to another; raises KeyError for other axes."""
         if self._differences is None:
             self._differences = build_differences()
         return self._differences[str(self), str(other)]
@@ -106,8 +106,8 @@ class _Candidate(NamedTuple):
 class GreedySearch:
     """ColossalAI's search, with one of three ways to build dictionaries of differences.
 
-    Every DimSpec builds a dictionary when it is made (`eager`) or when it is first used (`lazy`), or
-    the search builds one for all (`shared`). With `caches_paths`, the search keeps conversions by
+    Every DimSpec builds a dictionary when it is made (`eager`) or first used (`lazy`), or the
+    search builds one for all (`shared`). With `caches_paths`, the search keeps conversions by
     all that they depend on; ColossalAI writes such a cache but never reads it.
     """
 

@@ -1,7 +1,8 @@
 """Find the conversions of module `greedy`, or the cheapest ones, with numbered layouts and tables.
 
-A layout is a partition with its order of dimensions. Tensors with equally divisible dimensions share
-the tables of steps and of nearest steps. Invariant: each layout of a tensor has exactly one spec.
+A layout is a partition with its order of dimensions. Tensors with equally divisible dimensions
+share the tables of steps and of nearest steps. Invariant: each layout of a tensor has exactly one
+spec.
 """
 
 import heapq
@@ -73,28 +74,27 @@ class Layouts:
         return steps
 
     def nearest(self, goal: int) -> list[int | None]:
-        """Return, for each layout, the index of its step that ends nearest to `goal`.
+        """Return, for each layout, the one nearest to `goal` of those one step away.
 
-        Of equally near steps the first counts, as in ColossalAI's search. None marks the layouts
+        Of equally near layouts the first counts, as in ColossalAI's search. None marks the layouts
         that shard like `goal`.
         """
         if goal not in self._nearest:
-            by_dim = [
-                map(self._points[axes[goal]].__getitem__, axes) for axes in self._axes
-            ]  # the points of each layout, by dimension
+            by_dim = [map(self._points[axes[goal]].__getitem__, axes) for axes in self._axes]
             points = list(map(sum, zip(*by_dim, strict=True)))
-            nearest: list[int | None] = []
-            for here, ahead in zip(points, self._ahead, strict=True):
-                points_ahead = [points[layout] for layout in ahead]
-                nearest.append(points_ahead.index(min(points_ahead)) if here else None)
-            self._nearest[goal] = nearest  # last, because other threads read it
+            # Assigned when it is complete, because other threads read it.
+            self._nearest[goal] = [
+                min(ahead, key=points.__getitem__) if here else None
+                for here, ahead in zip(points, self._ahead, strict=True)
+            ]
         return self._nearest[goal]
 
 
 class Spec:
     """One layout of a tensor. `goal` is the sharding's number, whatever its order of dimensions.
 
-    `paths` is the root of the trie of paths from here, `conversions` has those found, by goal.
+    `steps` are its possible steps, by the layout after them: collective, cost and spec. `paths` is
+    the root of the trie of paths from here, and `conversions` has those found, by goal.
     """
 
     __slots__ = ("conversions", "goal", "layout", "partition", "paths", "steps", "tensor")
@@ -104,13 +104,13 @@ class Spec:
         self.layout = layout
         self.partition = tensor.layouts.partitions[layout]
         self.goal = tensor.layouts.goals[layout]
-        self.steps: list[tuple[CommSpec, Cost, Spec]] = []
+        self.steps: dict[int, tuple[CommSpec, Cost, Spec]] = {}
         self.paths: _Path = (self, Conversion((self.partition,), (), NOTHING), {})
         self.conversions: dict[int, Conversion] = {}
 
 
 _Path = tuple[Spec, Conversion, dict[int, Any]]
-"""A path in the trie: its last spec, the conversion, and longer paths by the index of their step."""
+"""A path in the trie: its last spec, the conversion, and longer paths by the layout after it."""
 
 
 class Tensor:
@@ -129,8 +129,8 @@ class Tensor:
             spec = self._specs[layout] = Spec(self, layout)
         return spec
 
-    def steps(self, spec: Spec) -> list[tuple[CommSpec, Cost, Spec]]:
-        """Return the steps from a spec: collective, cost, and the spec after it."""
+    def steps(self, spec: Spec) -> dict[int, tuple[CommSpec, Cost, Spec]]:
+        """Return a spec's `steps`, in ColossalAI's order, computed on first use."""
         if not spec.steps:
             elements = self._mesh.local_elements(self._shape, spec.partition)
             costs: dict[tuple[str, int], Cost] = {}
@@ -138,7 +138,7 @@ class Tensor:
                 kind = comm.pattern, comm.logical_process_axis
                 if kind not in costs:
                     costs[kind] = step_cost(self._mesh, comm, elements)
-                spec.steps.append((comm, costs[kind], self.spec(layout)))
+                spec.steps[layout] = comm, costs[kind], self.spec(layout)
         return spec.steps
 
 
@@ -174,24 +174,32 @@ class InternedSearch:
         path = source.paths
         for _ in range(MOST_STEPS + 1):
             here, conversion, longer = path
-            index = nearest[here.layout]
-            if index is None:
+            layout = nearest[here.layout]
+            if layout is None:
                 return conversion
-            path = longer.get(index) or _lengthen(path, index)
+            path = longer.get(layout) or _lengthen(path, layout)
         raise InfeasibleDecision(
             f"{MOST_STEPS} steps do not convert {source.partition} to {target.partition}."
         )
 
 
-def _lengthen(path: _Path, index: int) -> _Path:
-    """Append step number `index` to a path in the trie, and return the longer path."""
-    here, (partitions, comms, paid), longer = path
-    comm, cost, spec = here.tensor.steps(here)[index]
+def _lengthen(path: _Path, layout: int) -> _Path:
+    """Append the step to `layout` to a path in the trie, and return the longer path."""
+    here, (partitions, comms, (forward, backward, total)), longer = path
+    comm, step, spec = (here.steps or here.tensor.steps(here))[layout]
     # ColossalAI adds to the total a cost of the step that includes the total already.
-    total = _new_tuple(Cost, [paid[phase] + (paid[phase] + cost[phase]) for phase in range(3)])
-    conversion = _new_tuple(Conversion, ((*partitions, spec.partition), (*comms, comm), total))
-    longer[index] = spec, conversion, {}
-    return longer[index]
+    cost = _new_tuple(
+        Cost,
+        (
+            forward + (forward + step.forward),
+            backward + (backward + step.backward),
+            total + (total + step.total),
+        ),
+    )
+    conversion = _new_tuple(Conversion, ((*partitions, spec.partition), (*comms, comm), cost))
+    longer_path: _Path = (spec, conversion, {})
+    longer[layout] = longer_path
+    return longer_path
 
 
 def _divisible(mesh: Mesh, shape: tuple[int, ...]) -> tuple[frozenset[Axes], ...]:
@@ -248,7 +256,7 @@ def _cheapest_from(source: Spec) -> dict[int, Conversion]:
 
     def settle(spec: Spec, conversion: Conversion) -> None:
         settled[spec.goal] = conversion
-        for comm, cost, after in spec.tensor.steps(spec):
+        for comm, cost, after in spec.tensor.steps(spec).values():
             if after.goal not in settled:
                 total = conversion.cost.total + cost.total
                 steps = len(conversion.comms) + 1

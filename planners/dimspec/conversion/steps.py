@@ -2,7 +2,7 @@
 
 Source: hpcaitech/ColossalAI v0.4.1, colossalai/device/device_mesh.py and, in colossalai/tensor,
 comm_spec.py, shape_consistency.py and sharding_spec.py. Keep the order of the candidates, because
-the search takes the first of equally near ones, and the order of operations, which decides rounding.
+the search takes the first of equally near ones, and that of operations, which decides rounding.
 """
 
 import math
