@@ -1,7 +1,7 @@
 """The rungs of the copying ladder: torchrec's planner with more copies, and with less work.
 
 First the deep copies that older releases made, then changes of ours, each a subclass or attributes
-to replace. All find torchrec's plan. `docs/embedding.md` shows where each belongs in torchrec.
+to replace. All find torchrec's plan. `docs/torchrec.md` shows where each belongs in torchrec.
 """
 
 import copy
