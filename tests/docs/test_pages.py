@@ -60,6 +60,7 @@ def test_readme_names_every_page_and_has_no_result_that_is_written_by_hand():
 
 
 def test_the_documents_show_every_command():
+    """Every command of the program stands in a document."""
     shown = "\n".join(path.read_text(encoding="utf-8") for path in documents())
     for name in program.commands:
         command = program.get_command(click.Context(program), name)
@@ -110,6 +111,7 @@ OF_CONTRACT = [
     ids=["drop-ins", "contract"],
 )
 def test_the_reference_has_each_public_name_once(page, module, names):
+    """What users and authors of planners import is in the reference."""
     text = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
     named = re.findall(rf"^::: {module.__name__}\.(\w+)$", text, re.MULTILINE)
     assert sorted(named) == sorted(names)
