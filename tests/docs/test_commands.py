@@ -1,6 +1,5 @@
 """Every command in README and docs works as it is written."""
 
-import gzip
 import json
 import os
 import re
@@ -49,15 +48,6 @@ def captured(tmp_path_factory):
     return folder
 
 
-def beginning_of_a_stream(calls: int) -> bytes:
-    """Return the content of a file with the first `calls` conversions of ResNet-50."""
-    recorded = ROOT / "planners" / "dimspec" / "data" / "resnet50_2x2.json.gz"
-    stream = json.loads(gzip.decompress(recorded.read_bytes()))
-    sequence = stream["sequence"][:calls]
-    queries = stream["queries"][: max(sequence) + 1]
-    return gzip.compress(json.dumps(stream | {"sequence": sequence, "queries": queries}).encode())
-
-
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory, captured):
     """A copy of the checkout, with the files that documents call the reader's own."""
@@ -68,8 +58,6 @@ def checkout(tmp_path_factory, captured):
         copy(source, made / name)
     for name in ("my_tables.csv", "my.csv"):
         (made / name).write_text(TABLES)
-    for name in ("my_model.json.gz", "mlp2.json.gz"):
-        (made / name).write_bytes(beginning_of_a_stream(500))
     (made / "loads.json").write_text(json.dumps(REBALANCINGS))
     for path in captured.iterdir():
         shutil.copy(path, made)
