@@ -82,7 +82,7 @@ class Layouts:
         if goal not in self._nearest:
             by_dim = [map(self._points[axes[goal]].__getitem__, axes) for axes in self._axes]
             points = list(map(sum, zip(*by_dim, strict=True)))
-            # Assigned when it is complete, because other threads read it.
+            # When it is complete, because other threads read it.
             self._nearest[goal] = [
                 min(ahead, key=points.__getitem__) if here else None
                 for here, ahead in zip(points, self._ahead, strict=True)
@@ -134,11 +134,13 @@ class Tensor:
         if not spec.steps:
             elements = self._mesh.local_elements(self._shape, spec.partition)
             costs: dict[tuple[str, int], Cost] = {}
+            steps = {}
             for comm, layout in self.layouts.steps[spec.layout]:
                 kind = comm.pattern, comm.logical_process_axis
                 if kind not in costs:
                     costs[kind] = step_cost(self._mesh, comm, elements)
-                spec.steps[layout] = comm, costs[kind], self.spec(layout)
+                steps[layout] = comm, costs[kind], self.spec(layout)
+            spec.steps = steps  # when they are complete, because other threads read them
         return spec.steps
 
 
