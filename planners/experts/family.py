@@ -121,7 +121,7 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
             "compiled",
             claim="vLLM #28369, experts",
             before_is="a stand-in: the method of vLLM 0.33, written anew",
-            next_step="vLLM, SGLang: `accelerate_experts()` in each worker (docs/experts.md).",
+            next_step="`shardbench.accelerate_experts()` in each worker",
         ),
         Statement("headline", "vLLM, experts", _FOR_VLLM, "numpy", "certified", "imbalance"),
         Statement(
