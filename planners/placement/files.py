@@ -1,0 +1,86 @@
+"""Read problems of the IOPDDL contest: JSON text, which may be packed by gzip."""
+
+import gzip
+import io
+import zlib
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta, Struct
+
+from harness.contract import UsageError, read_file
+from planners.placement.problem import FORBIDDEN, Ints, PlacementProblem
+
+_MOST_BYTES = 2**31
+
+_Number = Annotated[int, Meta(ge=0, le=FORBIDDEN)]
+_Pair = tuple[_Number, _Number]
+_Rows = list[list[_Number]]
+
+
+class _Nodes(Struct, frozen=True):
+    intervals: list[_Pair]
+    costs: _Rows
+    usages: _Rows
+
+
+class _Edges(Struct, frozen=True):
+    nodes: list[_Pair]
+    costs: _Rows
+
+
+class _Problem(Struct, frozen=True):
+    nodes: _Nodes
+    edges: _Edges
+    usage_limit: _Number
+    name: str = ""
+
+
+class _File(Struct, frozen=True):
+    problem: _Problem
+
+
+def read_problem(path: str) -> PlacementProblem:
+    """Return the problem in a file; raises UsageError if it is none."""
+    content = read_file(path)
+    if path.endswith(".gz"):
+        try:
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+                content = file.read(_MOST_BYTES)
+        except (OSError, EOFError, zlib.error):
+            raise UsageError(f"{path} is no complete gzip file.") from None
+    try:
+        read = msgspec.json.decode(content, type=_File).problem
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"{path} is no problem of the contest: {error}.") from None
+    first, cost = _flat(read.nodes.costs)
+    of_usage, usage = _flat(read.nodes.usages)
+    offset, pairs = _flat(read.edges.costs)
+    intervals, edges = _columns(read.nodes.intervals), _columns(read.edges.nodes)
+    made = PlacementProblem(
+        read.name, first, cost, usage, *intervals, *edges, offset, pairs, read.usage_limit
+    )
+    if len(intervals[0]) != len(first) - 1 or not np.array_equal(first, of_usage):
+        raise UsageError(f"{path}: each node must have an interval, and a usage for each cost.")
+    if not made.widths.all():
+        raise UsageError(f"{path}: each node must have a state.")
+    if len(edges[0]) != len(offset) - 1 or (np.maximum(*edges) >= made.nodes).any():
+        raise UsageError(f"{path}: each edge must have a matrix, and nodes that exist.")
+    if not np.array_equal(np.diff(offset), made.widths[edges[0]] * made.widths[edges[1]]):
+        raise UsageError(f"{path}: the matrix of an edge must have a cost for each pair of states.")
+    if (edges[0] == edges[1]).any():
+        raise UsageError(f"{path}: an edge must connect two different nodes.")
+    return made
+
+
+def _flat(rows: _Rows) -> tuple[Ints, Ints]:
+    """Return where each row begins, and all rows in one array."""
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    begins = np.concatenate([[0], np.cumsum(lengths)])
+    numbers = (number for row in rows for number in row)
+    return begins, np.fromiter(numbers, dtype=np.int64, count=begins[-1])
+
+
+def _columns(pairs: list[_Pair]) -> Ints:
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T.copy()
