@@ -1,0 +1,275 @@
+"""Lower bounds: sequential tree-reweighted message passing (TRW-S), with prices of memory.
+
+Lagrange multipliers price the bytes in use at each moment, so that the limit on memory leaves the
+constraints and enters the costs of states. Messages shift costs between nodes and edges such that
+the sum of all minima rises (Kolmogorov, TPAMI 2006; shifts as in his SRMP, TPAMI 2015). Both are
+floats and need no precision: `proven` computes the bound from them again, in whole numbers.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planners.placement.compiled import compiled
+from planners.placement.problem import Choice, Ints
+from planners.placement.search.graph import BARRED, Graph
+
+Floats = NDArray[np.float64]
+
+_SCALE = 1024  # costs are multiplied by it before messages are rounded
+_PRICE_BITS = 40
+
+
+class Halves:
+    """Halves of edges by node: half 2 * e is the tail's end of edge e, half 2 * e + 1 the head's.
+
+    Attributes:
+        begins: shape (nodes + 1,); where the halves of each node begin in `halves`.
+        halves: the halves of all nodes.
+        message: shape (2 * edges + 1,); where the message of each half begins.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        ends = np.stack([graph.tail, graph.head], axis=1).ravel()
+        self.halves = np.argsort(ends, kind="stable")
+        self.begins = np.searchsorted(ends[self.halves], np.arange(graph.nodes + 1))
+        self.message = np.concatenate([[0], np.cumsum(np.diff(graph.first)[ends])])
+
+
+class Dual:
+    """Messages and prices of a graph, and the best bound so far."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.halves = Halves(graph)
+        self.pairs = graph.pairs.astype(np.float64)
+        self.messages = np.zeros(self.halves.message[-1])
+        self.prices = np.zeros(len(graph.capacity))
+        self.bound = -math.inf
+        self.best = (self.messages, self.prices)
+        self.used = graph.capacity.astype(np.float64)
+        self.step = 0.05
+        self._stalled = 0
+        self._widths = np.diff(graph.first)[graph.owner]
+
+    def priced(self) -> Floats:
+        """Return the costs of states with their memory at the prices."""
+        graph = self.graph
+        paid = np.concatenate([[0.0], np.cumsum(self.prices)])
+        of_block = paid[graph.end] - paid[graph.begin]
+        costs = graph.cost.astype(np.float64)
+        add_blocks(costs, graph.first, graph.owner, graph.block, graph.usage, of_block)
+        return costs
+
+    def sweep(self, target: float) -> Choice:
+        """Pass messages forward and back, change the prices, and return a choice.
+
+        `target` is a cost that the bound should come near to, e.g. that of a known plan.
+        """
+        graph, halves = self.graph, self.halves
+        choice = np.zeros(graph.nodes, dtype=np.int64)
+        bound = pass_messages(
+            graph.first,
+            self.priced(),
+            graph.tail,
+            graph.head,
+            graph.offset,
+            self.pairs,
+            halves.begins,
+            halves.halves,
+            halves.message,
+            self.messages,
+            choice,
+        )
+        bound += graph.constant - float(self.prices @ graph.capacity)
+        # 1. Keep the best messages and prices; return to them after 25 sweeps without a gain.
+        if bound > self.bound:
+            if bound - self.bound > 1e-6 * abs(bound):
+                self._stalled = 0
+            self.bound, self.best = bound, (self.messages.copy(), self.prices.copy())
+        self._stalled += 1
+        if self._stalled > 25:
+            self._stalled, self.step = 0, self.step * 0.7
+            self.messages, self.prices = (array.copy() for array in self.best)
+        # 2. Polyak's step along the averaged use of memory above the capacity.
+        if len(graph.capacity):
+            self.used = 0.9 * self.used + 0.1 * graph.used_by(choice)
+            excess = self.used - graph.capacity
+            length = float(excess @ excess)
+            distance = max(target - bound, 1e-4 * abs(bound))
+            if length > 0:
+                self.prices = np.maximum(self.prices + self.step * distance / length * excess, 0.0)
+        return choice
+
+    def proven(self) -> int:
+        """Return a lower bound on the cost of every choice within the limit, in whole numbers."""
+        return proven(self.graph, self.halves, *self.best)
+
+
+def proven(graph: Graph, halves: Halves, messages: Floats, prices: Floats) -> int:
+    """Return the bound that messages and prices prove, whatever their values.
+
+    For all messages, the sum of the nodes' and edges' minima bounds the cost. For all prices of at
+    least 0, the bytes of a choice within the limit cost at most what the capacity costs. Rounding
+    changes the messages and prices, and so the bound, but not the proof.
+    """
+    # 1. Prices as whole multiples of a small unit, so that sums are exact in Python's integers.
+    unit = 2**_PRICE_BITS
+    whole = np.array([int(price * unit) for price in prices.tolist()], dtype=object)
+    paid = np.concatenate([np.zeros(1, dtype=object), np.cumsum(whole)])
+    limit = -(-_SCALE * int((whole * graph.capacity.astype(object)).sum()) // unit)
+    of_block = paid[graph.end] - paid[graph.begin]
+    bytes_cost = np.zeros(len(graph.cost), dtype=object)
+    widths = np.diff(graph.first)
+    for at, owner, price in zip(
+        graph.block.tolist(), graph.owner.tolist(), of_block.tolist(), strict=True
+    ):
+        if price:
+            states = slice(graph.first[owner], graph.first[owner + 1])
+            bytes_cost[states] += graph.usage[at : at + widths[owner]].astype(object) * price
+    # 2. Rounded down and limited, the cost of bytes is only smaller.
+    most = 2**58
+    priced = [min(cost * _SCALE // unit, most) for cost in bytes_cost.tolist()]
+    costs = graph.cost * _SCALE + np.array(priced, dtype=np.int64)
+    # 3. No sum of messages may overflow.
+    degree = int(np.diff(halves.begins).max(initial=0))
+    largest = float(most // (degree + 1))
+    rounded = np.rint(np.clip(messages * _SCALE, -largest, largest)).astype(np.int64)
+    nodes, edges = least_sums(
+        graph.first,
+        costs,
+        graph.tail,
+        graph.head,
+        graph.offset,
+        graph.pairs,
+        halves.begins,
+        halves.halves,
+        halves.message,
+        rounded,
+        _SCALE,
+    )
+    total = sum(nodes.tolist()) + sum(edges.tolist()) - limit
+    return graph.constant - (-total // _SCALE)
+
+
+@compiled
+def add_blocks(
+    costs: Floats, first: Ints, owner: Ints, block: Ints, usage: Ints, of_block: Floats
+) -> None:
+    """Add to the costs of states the bytes of their blocks at the blocks' prices."""
+    for b in range(len(owner)):
+        if of_block[b] > 0:
+            begin = first[owner[b]]
+            for s in range(first[owner[b] + 1] - begin):
+                costs[begin + s] += usage[block[b] + s] * of_block[b]
+
+
+@compiled
+def pass_messages(
+    first: Ints,
+    costs: Floats,
+    tail: Ints,
+    head: Ints,
+    offset: Ints,
+    pairs: Floats,
+    begins: Ints,
+    halves: Ints,
+    message: Ints,
+    messages: Floats,
+    choice: Choice,
+) -> float:
+    """Pass messages forward and back in the order of nodes; return the bound, fill `choice`.
+
+    A message is what a node has given to an edge. After a node collects from an edge, the minimum
+    of the edge is 0 for each of the node's states; so the bound is what the nodes keep.
+    """
+    nodes, bound, widest = len(first) - 1, 0.0, 0
+    for node in range(nodes):
+        widest = max(widest, first[node + 1] - first[node])
+    total, decided = np.empty(widest), np.empty(widest)
+    for way in range(2):
+        for position in range(nodes):
+            node = position if way == 0 else nodes - 1 - position
+            width = first[node + 1] - first[node]
+            earlier, later = 0, 0
+            for s in range(width):
+                total[s] = costs[first[node] + s]
+                decided[s] = total[s]
+            for at in range(begins[node], begins[node + 1]):
+                half = halves[at]
+                edge = half >> 1
+                is_tail = half & 1 == 0
+                other = head[edge] if is_tail else tail[edge]
+                columns = first[head[edge] + 1] - first[head[edge]]
+                own, theirs = message[half], message[half ^ 1]
+                # 1. Collect from the nodes that were visited before this one.
+                if (other < node) == (way == 0):
+                    earlier += 1
+                    for s in range(width):
+                        least = np.inf
+                        for t in range(first[other + 1] - first[other]):
+                            place = s * columns + t if is_tail else t * columns + s
+                            value = pairs[offset[edge] + place] + messages[theirs + t]
+                            least = min(least, value)
+                        messages[own + s] = -least
+                else:
+                    later += 1
+                # 2. Decide by the states of nodes before, and by the messages of nodes after.
+                for s in range(width):
+                    total[s] -= messages[own + s]
+                    if other < node:
+                        t = choice[other]
+                        place = s * columns + t if is_tail else t * columns + s
+                        decided[s] += pairs[offset[edge] + place]
+                    else:
+                        decided[s] -= messages[own + s]
+            if way == 0:
+                choice[node] = np.argmin(decided[:width])
+            # 3. Give equal parts to the edges of nodes that are visited later.
+            part = 1.0 / max(earlier, later, 1)
+            for at in range(begins[node], begins[node + 1]):
+                half = halves[at]
+                other = head[half >> 1] if half & 1 == 0 else tail[half >> 1]
+                if (other < node) != (way == 0):
+                    for s in range(width):
+                        messages[message[half] + s] += part * total[s]
+            if way == 1:
+                bound += (1.0 - part * later) * np.min(total[:width])
+    return bound
+
+
+@compiled
+def least_sums(
+    first: Ints,
+    costs: Ints,
+    tail: Ints,
+    head: Ints,
+    offset: Ints,
+    pairs: Ints,
+    begins: Ints,
+    halves: Ints,
+    message: Ints,
+    messages: Ints,
+    scale: int,
+) -> tuple[Ints, Ints]:
+    """Return the minimum of each node without its messages, and of each edge with them."""
+    of_node, of_edge = np.empty(len(first) - 1, np.int64), np.empty(len(tail), np.int64)
+    for node in range(len(first) - 1):
+        least = np.int64(2**63 - 1)
+        for s in range(first[node + 1] - first[node]):
+            total = costs[first[node] + s]
+            for at in range(begins[node], begins[node + 1]):
+                total -= messages[message[halves[at]] + s]
+            least = min(least, total)
+        of_node[node] = least
+    for edge in range(len(tail)):
+        columns = first[head[edge] + 1] - first[head[edge]]
+        least = np.int64(2**63 - 1)
+        for s in range(first[tail[edge] + 1] - first[tail[edge]]):
+            for t in range(columns):
+                total = pairs[offset[edge] + s * columns + t] * scale
+                total += messages[message[2 * edge] + s] + messages[message[2 * edge + 1] + t]
+                least = min(least, total)
+        of_edge[edge] = least
+    return of_node, of_edge
