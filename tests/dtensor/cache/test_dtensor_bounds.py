@@ -14,8 +14,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 
 from planners.dtensor.cache import interned
-from planners.dtensor.cache.interned import InternedDispatch
-from planners.dtensor.cache.recipes import BYTES_OF_MISS
+from planners.dtensor.cache.interned import BYTES_OF_MISS, InternedDispatch
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import BoundedTable, CacheInfo, bytes_held
 from planners.dtensor.dispatch.specs import SpecTable

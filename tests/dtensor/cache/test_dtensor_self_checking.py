@@ -19,6 +19,7 @@ from torch_state import is_changed, torch_now
 from harness.contract import UsageError
 from harness.contract.supported_releases import UnsupportedRelease
 from planners.dtensor.accelerate import accelerate
+from planners.dtensor.cache.recipes import result_of
 from planners.dtensor.cache.self_checking import DifferentDecision, SelfChecking
 from planners.dtensor.dispatch.specs import with_meta
 from planners.dtensor.dispatch.torch_path import PROPAGATOR, clear_torch_caches
@@ -137,9 +138,8 @@ def recipes(accelerated: accelerate, op: Any) -> dict[Any, Any]:
 def corrupted_output(accelerated: accelerate) -> None:
     known = recipes(accelerated, aten.tanh.default)
     for key, recipe in known.items():
-        output = with_meta(recipe.output, recipe.output.tensor_meta)
-        output.placements = (Replicate(), Replicate())
-        known[key] = replace(recipe, output=output)
+        output = with_placements(recipe.sharding.output_spec, Replicate(), Replicate())
+        known[key] = replace(recipe, result=result_of(output, is_view=False))
 
 
 def corrupted_moves(accelerated: accelerate) -> None:
