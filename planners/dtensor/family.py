@@ -1,23 +1,44 @@
 """The dtensor family: dispatch of ops on torch's DTensor. This module does not import torch."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.contract import Abilities, Counter, Family, Quality
-from planners.dtensor.series.declared import SERIES
+from harness.contract import Abilities, Counter, Family, Quality, Releases, Series
 from planners.dtensor.suite import STATEMENTS, STUDIES
-from planners.dtensor.workloads import WORKLOADS, brings, label
+from planners.dtensor.workloads import WORKLOADS, label
 
 if TYPE_CHECKING:
     from planners.dtensor.decision import Decision
     from planners.dtensor.problem import DTensorProblem
 
+_RELEASES_OF_TORCH = Series(
+    library="torch",
+    driver=Path(__file__).parent / "series" / "driver.py",
+    problems=(
+        "ops/dgx_a100_80gb:8",
+        "mlp/dgx_a100_80gb:8",
+        "optimizer[impl=fused,lr=changing]/dgx_a100_80gb:8",
+    ),
+    parts={"miss": "the first step"},
+    counters={
+        "misses": "decisions that had to be made in the first step",
+        "hits": "decisions that were remembered in the step after it",
+        "warm_calls": "calls that the step after it makes",
+        "objects_kept": "Python objects that outlive a step, for each of 50 steps",
+        "bytes_kept": "bytes of these objects",
+    },
+    releases=Releases(
+        phases=("miss", "hit"),
+        by_hand="the index has torch only with CUDA, in half a gigabyte and more that does not "
+        "load without CUDA's libraries; name a folder that holds a build for CPUs with --at.",
+    ),
+)
 
 FAMILY: Family["DTensorProblem", "Decision"] = Family(
     name="dtensor",
     summary="how each op runs on a mesh: sharding propagation of PyTorch's DTensor",
     implementation="planners.dtensor.implementation",
     label=label,
-    brings=brings,
     qualities=(
         Quality("redistribute_us", "us", "lower", "cost of moving inputs, by torch's own model"),
         Quality(
@@ -28,9 +49,6 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
             bounds="redistribute_us",
         ),
         Quality("worse_decisions", "", "lower", "ops that cost more than their cheapest strategy"),
-        Quality(
-            "unlike_recorded", "", "lower", "results and moved inputs unlike a captured step's"
-        ),
     ),
     counters=(
         Counter("lookups", "look-ups of a decision"),
@@ -53,8 +71,7 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     place=20,
     abilities=Abilities(
         explain="planners.dtensor.explain:explain",
-        capture="planners.dtensor.capture.recording:capturing",
         inventory="planners.dtensor.counting.inventory:inventory",
-        series=SERIES,
+        series=_RELEASES_OF_TORCH,
     ),
 )

@@ -5,8 +5,8 @@ Each function returns the text of a block. Problems are written `family@workload
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from math import nan
 from pathlib import Path
-from shlex import quote
 from statistics import median, quantiles
 from typing import Any
 
@@ -89,7 +89,7 @@ def _table(rows: Iterable[Any], *columns: TableColumn) -> str:
 
 
 def overview() -> str:
-    """Return README's table: published, reproduced, left today, and ours against today."""
+    """Return a row for each system: published, reproduced, left today, and ours against today."""
     return _table(
         recorded_systems(),
         text("system", "name"),
@@ -124,11 +124,6 @@ def gains(*names: str) -> str:
 
 
 def _gains(rows: Sequence[Cell], recorded: Mapping[CellId, Cell]) -> str:
-    def command(row: Cell) -> str:
-        problem = row.problem
-        options = f"-w {quote(str(problem.workload))} -t {problem.topology} -n {problem.gpus}"
-        return f"shardbench compare {row.family} {options} --against {row.against}"
-
     def faster(row: Cell) -> str:
         baseline = recorded.get(CellId(row.family, row.against, row.problem))
         return factor_text(speedup(baseline, row))
@@ -136,8 +131,8 @@ def _gains(rows: Sequence[Cell], recorded: Mapping[CellId, Cell]) -> str:
     decides = {"same": "the same", "own": "on its own", "different": "different"}
     return _table(
         rows,
-        code("command", command),
-        code("variant"),
+        code("cell", lambda row: str(row.id)),
+        code("against"),
         numbers("times as fast", faster),
         text("decides", lambda row: decides.get(row.decision or "")),
     )
@@ -146,7 +141,7 @@ def _gains(rows: Sequence[Cell], recorded: Mapping[CellId, Cell]) -> str:
 def cells(
     problem: str, *figures: str, variants: Sequence[str] = (), baseline: str | None = None
 ) -> str:
-    """Return a row for each variant on a problem: time, speed-up, and named figures.
+    """Return a problem, and a row for each variant on it: time, speed-up, and named figures.
 
     Figures are qualities or counters of the cells. The speed-up is over `baseline`, by default over
     the variant that the cells were compared with.
@@ -162,7 +157,7 @@ def cells(
             name.replace("_", " "), lambda row: {**row.counters, **row.quality}.get(name)
         )
 
-    return _table(
+    table = _table(
         rows,
         code("variant"),
         numbers("CPU time", lambda row: time_text(row) if row.cpu_s else row.status),
@@ -172,20 +167,21 @@ def cells(
         ),
         *map(column, figures),
     )
+    return f"`{problem}`:\n\n{table}"
 
 
-def times_by_size(problem: str, sizes: Sequence[int], variants: Mapping[str, str]) -> str:
-    """Return a row for each variant, named by `variants`: the CPU time of a call on each size.
+def time(name: str) -> str:
+    """Return the CPU time of a recorded cell."""
+    return time_text(cell(name))
 
-    `problem` has `{}` in place of the size, which is a number of tables.
-    """
 
-    def column(size: int) -> TableColumn:
-        return numbers(
-            f"{size} tables", lambda name: time_text(on(problem.format(size), [name])[0])
-        )
-
-    return _table(variants, text("CPU time of a plan", variants.get), *map(column, sizes))
+def span(least: str, most: str) -> str:
+    """Return the speed-ups of two recorded cells over their baselines, as `FACTOR to FACTOR`."""
+    ends = []
+    for row in (cell(least), cell(most)):
+        figure = speedup(_cells().get(CellId(row.family, row.against, row.problem)), row)
+        ends.append(factor(figure.value if figure else nan))
+    return " to ".join(ends)
 
 
 def _commits(problem: str) -> dict[str, Cell]:
@@ -286,7 +282,7 @@ def provenance() -> str:
     return provenance_of(record())
 
 
-def gpu_sentence(page: str = "estimates.md") -> str:
+def gpu_sentence(page: str = "record.md") -> str:
     """Return a sentence on the GPUs with results; `page` explains the command."""
     return gpus(FOLDER, f"[`make gpu`]({page}#on-a-gpu)")
 

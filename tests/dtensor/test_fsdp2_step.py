@@ -1,30 +1,25 @@
 """A training step under `fully_shard`: its phases, quicker hooks, and a fake world that is true."""
 
 import inspect
-import json
-import os
-import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
 from small_world import checked, mesh_of, problem_of
 from torch._dynamo import decorators
-from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param, _fsdp_param_group
 from torch_state import is_changed, torch_now
 
 from harness.contract import supported_releases
 from harness.contract.supported_releases import UnsupportedRelease
-from planners.dtensor import fsdp_gathering
+from planners.dtensor import fsdp_hooks
 from planners.dtensor.accelerate import HOOKS_SUPPORTED, accelerate, hooks_of_fsdp
-from planners.dtensor.programs.fsdp import fully_sharded, train
+from planners.dtensor.programs.training import fully_sharded, train
 
 STEP = "fsdp2-step[layers=2]/dgx_a100_80gb:4"
 HOOKS = {"pre_forward", "post_forward", "pre_backward", "post_backward"}
-HERE = Path(__file__).parent
 
 needs_hooks = pytest.mark.skipif(
     not HOOKS_SUPPORTED.include(torch.__version__), reason="this release keeps its hooks"
@@ -36,7 +31,8 @@ def hooks_now():
         _fsdp_param_group.record_function,
         _fsdp_param._from_local_no_grad,
         decorators.DisableContext,
-        *(getattr(owner, name) for owner, name, _ in fsdp_gathering.quicker_gathering()),
+        _fsdp_param_group.foreach_all_gather_copy_out,
+        _fsdp_collectives._get_param_all_gather_inputs,
     ]
 
 
@@ -115,8 +111,8 @@ def test_parameters_are_gathered_with_kept_views_and_equal_torchs(monkeypatch):
         return [parameter.to_local().clone() for parameter in model.parameters()]
 
     expected = weights_of(4)
-    by_torch = Mock(side_effect=fsdp_gathering._copy_out)
-    monkeypatch.setattr(fsdp_gathering, "_copy_out", by_torch)
+    by_torch = Mock(side_effect=fsdp_hooks._copy_out)
+    monkeypatch.setattr(fsdp_hooks, "_copy_out", by_torch)
     with hooks_of_fsdp():
         assert all(map(torch.equal, weights_of(4), expected))
     assert by_torch.call_count == 2  # once for each block
@@ -132,19 +128,3 @@ def test_another_release_of_torch_keeps_its_hooks(monkeypatch):
     assert not are_quicker
     assert all(map(lambda now, then: now is then, hooks_now(), hooks))
     switched.__exit__(None, None, None)
-
-
-@pytest.mark.long
-def test_fake_ranks_call_what_real_ones_call():
-    path = os.pathsep.join(map(str, (HERE.parents[1], HERE)))
-    calls = []
-    for backend in ("fake", "gloo"):
-        result = subprocess.run(
-            [sys.executable, str(HERE / "fsdp_calls.py"), backend],
-            capture_output=True, text=True, check=False, timeout=120,
-            env={**os.environ, "PYTHONPATH": path},
-        )  # fmt: skip
-        assert result.returncode == 0, result.stderr
-        calls.append(json.loads(result.stdout))
-    assert calls[0] == calls[1]
-    assert calls[0]["FSDPParamGroup.pre_forward"] == 3

@@ -4,8 +4,7 @@ import numpy as np
 import torch
 
 from planners.experts.problem import Placement
-from planners.experts.published.deepseek import SCALARS
-from planners.experts.published.vllm import NUMPY
+from planners.experts.published import DEEPSEEK, NUMPY
 
 
 def in_packs(packed, packs):
@@ -68,7 +67,7 @@ class DefaultEplbPolicy:
 
 
 def balanced_packing(weight, num_packs):
-    packed = SCALARS.pack(weight.double().numpy(), num_packs)
+    packed = DEEPSEEK.pack(weight.double().numpy(), num_packs)
     return tuple(map(torch.from_numpy, in_packs(packed, num_packs)))
 
 

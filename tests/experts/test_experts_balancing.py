@@ -17,10 +17,10 @@ from planners.experts.balancing.bounds import layer_bounds
 from planners.experts.balancing.few_moves import few_moves
 from planners.experts.implementation import build, fingerprint, observe, quality, validate
 from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance
-from planners.experts.published.vllm import compiled_placement
+from planners.experts.published import COMPILED
 
 # every published decision: the other variants have one of these, as another test shows
-PUBLISHED = ("compiled-deepseek", "numpy-pack", "compiled", "zigzag", "swift", "flashlb")
+PUBLISHED = ("compiled-deepseek", "numpy-pack", "compiled", "zigzag", "flashlb")
 
 
 @st.composite
@@ -41,7 +41,7 @@ def problems(draw):
         loads = draws.integers(0, 4, shape).astype(float)  # many ties
     after = np.rint(loads * np.exp(draws.normal(0, 0.2, shape)))
     before = ExpertsProblem(loads, after, gpus, per_gpu, groups, nodes, 2**20)
-    return replace(before, loads=after, previous=compiled_placement(before).slots)
+    return replace(before, loads=after, previous=COMPILED.place(before).slots)
 
 
 def decided(name, problem):

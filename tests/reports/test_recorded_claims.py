@@ -64,7 +64,7 @@ def test_blocks_are_tables_of_the_recorded_figures(record):
         assert part in blocks.claims()
     assert "900 copies; 1 suffice" in blocks.overview()
     assert "8.0\N{MULTIPLICATION SIGN} (7.6\N{EN DASH}8.3)" in blocks.gains(*blocks.highlights())
-    assert len(blocks.cells(f"boxing{AT}", "copies").splitlines()) == 4
+    assert len(blocks.cells(f"boxing{AT}", "copies").splitlines()) == 6
 
 
 def test_a_block_of_a_cell_that_is_not_recorded_is_one_sentence(record):
@@ -81,12 +81,13 @@ def test_a_block_of_a_cell_that_is_not_recorded_is_one_sentence(record):
 def test_what_is_not_measured_is_shown_from_the_record(record, tmp_path):
     """A report without any cell has the recorded systems, marked as recorded."""
     nothing, out = tmp_path / "none.jsonl", tmp_path / "report"
-    text = write_report(nothing, out, record=record.folder, declared=DECLARED).read_text()
-    assert "Not measured here, but recorded: Boxes 8.0" in text
-    assert text.count("(recorded)") == 2, "the gain and the claim"
+    page, lines = write_report(nothing, out, record=record.folder, declared=DECLARED)
+    assert lines == ["Boxes: 8.0\N{MULTIPLICATION SIGN} as fast, the same decision (recorded)"]
+    text = page.read_text()
+    assert text.count("(recorded)") == 1, "the claim"
     assert "Use <code>compiled</code>" in text
     alone = write_report(nothing, tmp_path / "alone", declared=DECLARED)
-    assert "No variant was measured" in alone.read_text()
+    assert "No variant could be compared" in alone.page.read_text()
     assert read_record(tmp_path / "nowhere") is None
 
 
@@ -112,4 +113,4 @@ def test_results_of_a_gpu_are_shown_where_there_are_some(record):
     assert "| toy |" in blocks.gpu_tables()
     assert "| cpu |" not in blocks.gpu_tables()
     assert blocks.gpu_tables().endswith("`docs/two.py`.")
-    assert blocks.gpu_gains().count("`compiled`") == 1
+    assert blocks.gpu_gains().count("`boxing/compiled@") == 1

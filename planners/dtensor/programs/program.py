@@ -1,23 +1,12 @@
 """A program of ops on the DTensors of a mesh, and its inputs."""
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement
-
-StepFunction = Callable[[], Sequence[torch.Tensor]]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedDecisions:
-    """Torch's decisions in the process in which a step was captured."""
-
-    results: tuple[object, ...]  # in the order of `OpProgram.names`; None for a missing result
-    moves: Counter[tuple[str, tuple[Any, ...]]]  # number of times that each op moved these inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +14,15 @@ class OpProgram:
     """A program of ops on the DTensors of a mesh, and how to run and check it."""
 
     mesh: DeviceMesh
-    step: StepFunction  # one call; returns its results in the order of `names`
+    step: Callable[[], Sequence[torch.Tensor]]  # one call; returns results in the order of `names`
     names: tuple[str, ...]
     size: int  # the number of ops, or of parameters or layers in training
-    shapes: tuple[torch.Size, ...] | None = None  # global shapes of results, if known in advance
     cold: bool = False  # every call starts with cold caches
     compares_values: bool = True  # all calls have the same values, in spite of fake collectives
     compares_moves: bool = True  # clipping may move partial norms, or add them up in another way
     is_dynamic: bool = False  # the first dimension varies, and decisions do not depend on it
-    renew: Callable[[], None] | None = None  # called before a `step` that changes its input
-    recorded: RecordedDecisions | None = None  # of a captured step, in the original process
-    notes: Mapping[str, float | str] = field(
-        default_factory=dict
-    )  # facts to show next to size and mesh
     optimizer: torch.optim.Optimizer | None = None  # for variants that replace its step
     differentiates: bool = False  # each step runs a backward pass
-    trains: bool = False  # each step makes new gradients for the optimizer
     counts_kept: bool = False  # whether objects that outlive a step are counted
 
     @property

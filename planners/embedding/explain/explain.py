@@ -1,6 +1,6 @@
 """Explains a plan: its slowest rank, the bound on all plans, alternatives, and another plan.
 
-All figures are torchrec's estimates. `docs/explain.md` documents the keys of the JSON document.
+All figures are torchrec's estimates. `docs/torchrec.md` documents the keys of the JSON document.
 """
 
 from collections.abc import Iterator, Sequence

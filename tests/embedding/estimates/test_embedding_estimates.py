@@ -81,6 +81,7 @@ def times_of(points: list[DesignPoint], noise: float = 0.0) -> Times:
 
 
 def test_calibrating_finds_the_coefficients_of_a_made_up_device():
+    """Times with noise give caches, coefficients within their intervals, and small errors."""
     points = design("fused")
     machine = fit_machine(points, times_of(points, noise=0.02), UNIFORM)
     calibration = Calibration(read_coefficients(machine.columns["coefficients"]))
@@ -103,12 +104,14 @@ def test_calibrating_finds_the_coefficients_of_a_made_up_device():
 
 
 def test_too_few_points_are_refused():
+    """One sentence names the number that a fit needs."""
     points = design("fused", share=0.1)[:5]
     with pytest.raises(UsageError, match="a fit needs 12"):
         fit_machine(points, times_of(points), UNIFORM)
 
 
 def test_coefficients_are_written_and_read_again_in_a_topology_file():
+    """The problem on that machine has them."""
     text = write_coefficients(DEVICE.values)
     base = "name,gpus_per_host,hbm_bytes,intra_host_bw,hbm_bw,hbm_to_ddr_bw,coefficients\n"
     row = f"mine,4,85899345920,300000000,2000000000,16000000,{text}\n"
@@ -128,6 +131,7 @@ def test_coefficients_are_written_and_read_again_in_a_topology_file():
     ],
 )
 def test_wrong_texts_are_one_sentence(read, text: str, named: str):
+    """It names the coefficient or the option."""
     with pytest.raises(UsageError, match=named):
         read(text)
 
@@ -142,6 +146,7 @@ def shards_in(plan: Sequence[ShardingOption], topology) -> list[tuple[ShardWork,
 
 
 def test_pooled_tables_have_calibrated_times_and_sequences_torchrecs_own(tmp_path):
+    """Memory is not estimated for sequences."""
     file = tmp_path / "t.csv"
     file.write_text("rows,dim,pooling_factor,lookup\n9000,64,20,sequence\n8000,64,9,pooled\n")
     problem = built_problem.problem(str(file), gpus=4)
@@ -169,6 +174,7 @@ def test_pooled_tables_have_calibrated_times_and_sequences_torchrecs_own(tmp_pat
 def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(
     problem: EmbeddingProblem,
 ):
+    """It needs a calibrated machine, by whose estimate its plan is as fast as the best."""
     with pytest.raises(NotApplicable, match="shardbench calibrate"):
         FAMILY.find("calibrated").prepared(problem)
     fused = with_kernels(
@@ -191,6 +197,7 @@ def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(
 @pytest.mark.parametrize("name", ["uniform", "zipf", "zipf:1", "reuse"])
 @pytest.mark.parametrize(("rows", "count"), [(50, 4000), (20_000, 5000), (10**6, 20_000)])
 def test_draws_repeat_rows_as_the_distribution_says(name: str, rows: int, count: int):
+    """The numbers of distinct and of hottest rows are those expected."""
     distribution = LookupDistribution.named(name)
     assert LookupDistribution.of_coefficients(distribution.coefficients) == distribution
     drawn = distribution.draw(rows, count, np.random.default_rng(0))
@@ -211,6 +218,7 @@ def plans(problem: EmbeddingProblem) -> list[tuple[str, Plan]]:
 
 
 def test_plans_to_measure_are_different_valid_and_spread(problem: EmbeddingProblem, plans):
+    """The slowest takes 1.3 times as long as the fastest, the best known plan."""
     assert len({fingerprint(plan) for _, plan in plans}) == len(plans) == 8
     for _, plan in plans:
         validate(problem, plan)
@@ -222,6 +230,7 @@ def test_plans_to_measure_are_different_valid_and_spread(problem: EmbeddingProbl
 def test_bytes_that_are_worked_out_here_give_torchrecs_own_estimate(
     problem: EmbeddingProblem, plans
 ):
+    """They do for whole tables with kernel `fused`."""
     pairs = [pair for _, plan in plans for pair in shards_in(plan.options, problem.topology)]
     whole = [pair for pair in pairs if pair[0].kernel == "fused" and pair[0].share == 1]
     assert len(whole) > 20
@@ -241,6 +250,7 @@ def tables_of(rank: RankKernels) -> list[torch.Tensor]:
 
 
 def test_each_pass_of_a_rank_can_be_repeated_and_learns():
+    """The weights and the state of the optimizer change."""
     kernels = kernels_on(
         Device("cpu"),
         ShardWork("fused", "table_wise", 100, 8, (3.0,), 32, is_weighted=True),
@@ -256,6 +266,7 @@ def test_each_pass_of_a_rank_can_be_repeated_and_learns():
 
 @pytest.mark.parametrize(("kernel", "renewed"), [("fused_uvm_caching", True), ("fused", False)])
 def test_kernels_with_a_cache_look_up_other_rows_each_time(kernel: str, renewed: bool):
+    """Other kernels look up the same rows."""
     rank = kernels_on(Device("cpu"), ShardWork(kernel, "table_wise", 10**5, 8, (3.0,), 32))
     (lookup,) = rank._lookups
     before = lookup.indices.clone()
@@ -264,6 +275,7 @@ def test_kernels_with_a_cache_look_up_other_rows_each_time(kernel: str, renewed:
 
 
 def test_ranks_are_cut_to_the_memory_that_there_is_with_a_note(problem: EmbeddingProblem):
+    """The work of a cut rank runs."""
     plans = EmbeddingWorkbench(BenchOptions("cpu", "uniform", 0.05)).candidates(problem, 3)
     assert any("rows at most" in note for note in plans.notes)
     assert any("keep to kernel 'fused'" in note for note in plans.notes)
@@ -271,11 +283,13 @@ def test_ranks_are_cut_to_the_memory_that_there_is_with_a_note(problem: Embeddin
 
 
 def test_lookups_that_do_not_fit_into_memory_are_one_sentence(problem: EmbeddingProblem):
+    """It names the option with the limit."""
     with pytest.raises(UsageError, match=r"lookups of a rank take .* GiB.*--gib allows 0\.001"):
         EmbeddingWorkbench(BenchOptions("cpu", "uniform", 0.001)).candidates(problem, 3)
 
 
 def test_ranks_share_the_memory_of_the_largest_one():
+    """The tables of one rank do not overlap."""
     shard = ShardWork("fused", "table_wise", 30_000, 8, (1.0,), 8)
     shards = [shard] * 3
     other = [replace(shard, rows=50_000), replace(shard, sharding_type="row_wise")]

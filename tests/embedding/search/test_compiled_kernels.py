@@ -4,10 +4,11 @@ import hashlib
 import json
 import logging
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
-from types import FunctionType, GenericAlias, SimpleNamespace
+from types import FunctionType, SimpleNamespace
 
 import numba
 import numpy as np
@@ -15,10 +16,9 @@ import pytest
 from random_options import placements
 from small_problems import NO_TABLES, constructed, varied
 
-from planners.embedding.best_plan.insertion import BEST, NOWHERE
+from planners.embedding.best_plan.insertion import Figure
 from planners.embedding.best_plan.rounds import search
 from planners.embedding.search import compiling
-from planners.embedding.search.space import Ints
 
 
 def done() -> dict:
@@ -28,8 +28,8 @@ def done() -> dict:
     return {
         "compiled": not isinstance(search, FunctionType),
         "placements": [placements(seed) for seed in range(50)],
-        "rating": float(state.figures[BEST]),
-        "state": hashlib.sha256(b"".join(map(bytes, state))).hexdigest(),
+        "rating": float(state.figures[Figure.BEST]),
+        "state": hashlib.sha256(pickle.dumps(state)).hexdigest(),
     }
 
 
@@ -44,7 +44,7 @@ def test_compiled_kernels_place_and_search_as_python_does_to_the_last_bit():
     plain, compiled = json.loads(process.stdout.splitlines()[-1]), done()
     assert compiled.pop("compiled")
     assert not plain.pop("compiled")
-    assert compiled["rating"] < NOWHERE
+    assert np.isfinite(compiled["rating"])
     assert json.loads(json.dumps(compiled)) == plain
 
 
@@ -106,12 +106,6 @@ def test_a_full_disk_is_logged_and_leaves_nothing_behind(tmp_path, monkeypatch, 
         keep_in(monkeypatch, tmp_path).save_overload("signature", result)
     assert "No space left" in caplog.text
     assert list(tmp_path.iterdir()) == []
-
-
-def test_array_types_of_numpy_2_5_and_of_older_releases_are_the_same():
-    """Annotations with a number type in place of a dtype give the same signature."""
-    of_numpy_2_5 = GenericAlias(np.ndarray, (np.int64,))
-    assert compiling._numba_type(of_numpy_2_5) == compiling._numba_type(Ints)
 
 
 if __name__ == "__main__":
