@@ -59,6 +59,16 @@ def test_readme_names_every_page_and_has_no_result_that_is_written_by_hand():
     assert RESULT.findall("3.5 s, 38 times as fast, 43\u00d7 as fast, a gap of 3 %")
 
 
+def test_results_are_drawn_on_one_page_and_in_readme():
+    """A drawn table, and the sentence on the machine, stand on the record's page once."""
+    pages = [path for path in documents() if BLOCK.search(path.read_text(encoding="utf-8"))]
+    assert {path.relative_to(ROOT).as_posix() for path in pages} == {
+        "README.md", "CONTRIBUTING.md", "docs/record.md",
+    }  # fmt: skip
+    blocks = BLOCK.findall((ROOT / "docs" / "record.md").read_text(encoding="utf-8"))
+    assert len(blocks) == len(set(blocks))
+
+
 def test_the_documents_show_every_command():
     """Every command of the program stands in a document."""
     shown = "\n".join(path.read_text(encoding="utf-8") for path in documents())
