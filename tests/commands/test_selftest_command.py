@@ -8,7 +8,7 @@ from harness.measuring.selftest import SELFTESTS, last_selftests
 
 
 def test_what_this_machine_resolves_is_said_written_and_quoted_later(shardbench) -> None:
-    """Later measurements on this machine quote its last self-tests; a damaged line is no problem."""
+    """Later measurements on this machine quote its last self-tests, past a damaged line."""
     lengths = ("--call", "0.002", "--call", "0.003", "--way", "side-by-side", "--added", "10")
     short = ("--rounds", "1", "--seconds", "0.1", "--json", "selftest.json")
     code, printed, _ = shardbench("selftest", *short, *lengths)
