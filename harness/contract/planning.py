@@ -135,6 +135,9 @@ class Planning(Generic[P, D]):
             a number of seconds.
         baseline: names the planner whose decision a problem has today, and the variant that decides
             as it does; None if the family has no such planner.
+        ruler: says in a sentence by which estimate a decision with these qualities is judged.
+        trusting: returns the problem with a calibrated machine's estimate of memory, even where it
+            is lower than the planner library's.
     """
 
     variant: str
@@ -144,3 +147,5 @@ class Planning(Generic[P, D]):
     moving: Moving[P, D] | None = None
     remedies: Callable[[P, float], Remedies[P, D]] | None = None
     baseline: Callable[[P], tuple[str, str]] | None = None
+    ruler: Callable[[P, Mapping[str, float]], str] | None = None
+    trusting: Callable[[P], P] | None = None
