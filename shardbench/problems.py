@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from harness.contract import Family
+from harness.contract import Family, read_machine
 from harness.contract.abilities import load
 from harness.contract.registry import Registry
 from harness.measuring.request import Request
@@ -67,6 +67,10 @@ def judged(family: Family[Any, Any], topology: Topology, machine: str) -> Topolo
         raise UsageError(f"--machine {machine} is one too many: {why}.")
     if topology.machine or machine == "none":
         return topology
+    if machine.endswith(".toml"):
+        read_machine(machine)
+    elif machine and machine not in devices:
+        raise unknown("machine", machine, devices)
     gpu = find_gpu_kind(topology.gpu)
     known = (name for name, device in devices.items() if gpu and find_gpu_kind(device) == gpu)
     return topology.judged_by(machine or next(known, ""))

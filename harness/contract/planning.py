@@ -136,8 +136,6 @@ class Planning(Generic[P, D]):
         baseline: names the planner whose decision a problem has today, and the variant that decides
             as it does; None if the family has no such planner.
         ruler: says in a sentence by which estimate a decision with these qualities is judged.
-        trusting: returns the problem with a calibrated machine's estimate of memory, even where it
-            is lower than the planner library's.
     """
 
     variant: str
@@ -148,4 +146,3 @@ class Planning(Generic[P, D]):
     remedies: Callable[[P, float], Remedies[P, D]] | None = None
     baseline: Callable[[P], tuple[str, str]] | None = None
     ruler: Callable[[P, Mapping[str, float]], str] | None = None
-    trusting: Callable[[P], P] | None = None

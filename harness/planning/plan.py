@@ -82,12 +82,10 @@ def plan(
     seconds: float | None = None,
     near: Near | None = None,
     begins: Begins = _silent,
-    trust_memory: bool = False,
 ) -> Planned:
     """Plan once in this process, with the request's variant or else the family's default.
 
-    `seconds` limits the search. With `trust_memory` a machine's estimate of memory may be lower
-    than the planner library's.
+    `seconds` limits the search.
 
     Raises:
         UsageError: the family does not support planning, the variant or a time limit, or cannot
@@ -96,11 +94,6 @@ def plan(
         ShardbenchError: the variant is not installed, or found no decision.
     """
     variant, problem = _prepare(request, seconds, near, begins)
-    if trust_memory:
-        trusting = _planning(request).trusting
-        if trusting is None or not request.topology.machine:
-            raise UsageError("--trust-memory is for a calibrated machine; name one with --machine.")
-        problem = trusting(problem)
     begins(f"planning with {variant.name}")
     decision, took = _decide(variant, problem)
     begins("rating the plan")

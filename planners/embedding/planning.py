@@ -144,5 +144,4 @@ PLANNING: Planning[EmbeddingProblem, Plan] = Planning(
     remedies=remedies,
     baseline=_baseline,
     ruler=ruler,
-    trusting=lambda problem: replace(problem, trust_memory=True),
 )

@@ -82,7 +82,6 @@ class EmbeddingProblem:
     options: CapturedOptions | None = None  # only for a captured problem, as `live`
     live: CapturedProblem | None = None
     machine: Machine | None = None  # whose estimate judges plans, else TorchRec's does
-    trust_memory: bool = False  # whether its bytes may be fewer than by TorchRec's estimate
     search_seconds: float | None = None  # for variants that have a time limit
     moving: MoveBudget | None = None  # for variants that can limit the bytes moved
     weights_digest: str = ""  # of a model with real weights, which planning must not change
@@ -134,17 +133,13 @@ class EmbeddingProblem:
         """Return a new enumerator of options with the estimates by which plans are judged."""
         if self.machine is None:
             return self.enumerator(DistinctShardEnumerator)
-        return judging_enumerator(
-            self.machine, self.topology, self.batch_size, self.constraints, self.trust_memory
-        )
+        return judging_enumerator(self.machine, self.topology, self.batch_size, self.constraints)
 
     def judged(self, plan: Sequence[ShardingOption]) -> Sequence[ShardingOption]:
         """Return the options of a plan with the estimates by which plans are judged."""
         if self.machine is None:
             return plan
-        estimators = calibrated_estimators(
-            self.machine, self.topology, self.constraints, trust_memory=self.trust_memory
-        )
+        estimators = calibrated_estimators(self.machine, self.topology, self.constraints)
         return estimated_again(plan, estimators, self.sharders)
 
     def by_torchrec(self, plan: Sequence[ShardingOption]) -> Sequence[ShardingOption]:

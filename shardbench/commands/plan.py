@@ -54,11 +54,6 @@ _REMEDY = ("name", "unit", "now", "sufficient", "proven", "gap", "changes", "rat
     "--out", "-o", type=options.OutFile(), default="plan.json", help="File for the plan, as JSON."
 )
 @options.judge
-@click.option(
-    "--trust-memory",
-    is_flag=True,
-    help="Take a plan that only the machine's estimate of memory says fits.",
-)
 @options.family
 @click.option(
     "--variant", default="", help="The variant to plan with.", shell_complete=completion.variants
@@ -81,7 +76,6 @@ def plan(
     gpus: int | None,
     out: Path,
     machine: str,
-    trust_memory: bool,
     family: str,
     variant: str,
     seconds: float | None,
@@ -116,7 +110,7 @@ def plan(
         return
     try:
         with progress_display() as progress:
-            made = make_plan(request, seconds, near, progress.stage, trust_memory)
+            made = make_plan(request, seconds, near, begins=progress.stage)
     except InfeasibleDecision as error:
         made = plan_with_remedy(request, error, fix, json)
     options.write_json(out, made.document)

@@ -113,8 +113,6 @@ class Planner(EmbeddingShardingPlanner):
             one that shardbench includes, a file of `shardbench calibrate`, or "none" for torchrec's
             own estimates. By default it is the one with this process's GPU, if it is included and
             no enumerator is given.
-        trust_memory: whether a plan may fit by the machine's estimate of memory alone; otherwise it
-            also fits by torchrec's.
 
     After `plan`, `max_rank_ms` is the plan's rating, `machine` the machine that it is by, or None
     for torchrec's own estimates, and `torchrec_ms` the rating by those. After a search for the best
@@ -163,7 +161,6 @@ class Planner(EmbeddingShardingPlanner):
         cache: SearchesWithPlans | None = None,
         remedy_seconds: float = 5.0,
         machine: Machine | str | Path | None = None,
-        trust_memory: bool = False,
     ) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"The mode must be 'same-plan' or 'best-plan', not {mode!r}.")
@@ -211,7 +208,6 @@ class Planner(EmbeddingShardingPlanner):
         self._warned = not self._supported  # which a warning has said already
         self._fault: str | None = None
         self._own_enumerator: Any = None
-        self._trusts_memory = trust_memory
         if self._obstacle() is None and not enumerator:
             self._enumerator = self._own_enumerator = self._make_enumerator(machine)
 
@@ -229,7 +225,7 @@ class Planner(EmbeddingShardingPlanner):
             return DistinctShardEnumerator(*problem)
         from planners.embedding.estimates.estimator import judging_enumerator
 
-        return judging_enumerator(self.machine, *problem, self._trusts_memory)
+        return judging_enumerator(self.machine, *problem)
 
     @property
     def _limit(self) -> float | None:

@@ -66,14 +66,13 @@ def judging_enumerator(
     topology: Topology,
     batch_size: int | None,
     constraints: dict[str, ParameterConstraints] | None,
-    trust_memory: bool = False,
 ) -> DistinctShardEnumerator:
     """Return an enumerator of options that a machine has kernels for, with its estimates."""
     made = DistinctShardEnumerator(
         topology,
         batch_size,
         constraints,
-        estimator=calibrated_estimators(machine, topology, constraints, trust_memory=trust_memory),
+        estimator=calibrated_estimators(machine, topology, constraints),
     )
     made.kernels = frozenset({*Calibration(machine.values).kernels, DENSE})
     return made
@@ -83,8 +82,6 @@ def calibrated_estimators(
     machine: Machine | str,
     topology: Topology,
     constraints: dict[str, ParameterConstraints] | None = None,
-    *,
-    trust_memory: bool = False,
 ) -> list[ShardEstimator]:
     """Return estimators to pass to TorchRec's `EmbeddingEnumerator`.
 
@@ -93,16 +90,13 @@ def calibrated_estimators(
             calibrate`.
         topology: TorchRec's topology to plan for.
         constraints: the planner's constraints, by table name.
-        trust_memory: whether a shard may count fewer bytes than by TorchRec's estimate.
 
     Raises UsageError for an unknown machine, and for a file without coefficients.
     """
     config = CalibratedPerfConfig(Calibration(find_machine(machine).values))
-    storage = StepStorageEstimator(topology=topology, constraints=constraints)
-    storage.trusts_itself = trust_memory
     return [
         EmbeddingPerfEstimator(topology=topology, constraints=constraints, config=config),
-        storage,
+        StepStorageEstimator(topology=topology, constraints=constraints),
     ]
 
 

@@ -293,7 +293,7 @@ def torchrec_peaks(
 
 
 class StepStorageEstimator(EmbeddingStorageEstimator):
-    """TorchRec's storage estimate, or the peak of a step where that is more, or `trusts_itself`.
+    """TorchRec's storage estimate, or the peak of a step where that is more.
 
     TorchRec counts weights, optimizer, inputs and the vectors looked up, once each. A step also has
     gradients, copies around collectives, and the vectors of other ranks' tables. A shard's share of
@@ -301,7 +301,6 @@ class StepStorageEstimator(EmbeddingStorageEstimator):
     """
 
     looks_at_one_shard = True
-    trusts_itself = False
 
     def estimate(
         self, sharding_options: list[ShardingOption], sharder_data_map: SharderDataMap
@@ -325,8 +324,7 @@ class StepStorageEstimator(EmbeddingStorageEstimator):
                     group.outputs *= group.senders / parts
                     group.is_permuted = parts > 1
                 peak = round(_step_peak([group], is_reordered=True))
-                least = 0 if self.trusts_itself else shard.storage.hbm
-                shard.storage.hbm = max(least, peak)
+                shard.storage.hbm = max(shard.storage.hbm, peak)
 
 
 def _optimizer_of(option: ShardingOption, fused_params: dict[str, Any]) -> str | None:

@@ -103,7 +103,6 @@ def remedies_note(
             batch_size=planner._batch_size,
             reservation=lambda: copy.copy(planner._storage_reservation),
             machine=planner.machine,
-            trust_memory=planner._trusts_memory,
         )
         outcome = remedies(changed(problem), seconds)
         changes = (remedy.sentence for remedy in outcome.remedies)

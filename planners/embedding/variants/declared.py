@@ -91,7 +91,6 @@ def _certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
         mode="best-plan",
         search_seconds=problem.search_seconds,
         machine=problem.machine or "none",
-        trust_memory=problem.trust_memory,
         remedy_seconds=0,  # they are searched for by the harness
         **near,
     )
