@@ -112,7 +112,7 @@ history: setup
 gate: setup
 	$(BIN)/shardbench gate expectations.toml || [ $$? -eq 2 ]
 
-# Upstream's own tests without and with the drop-ins; docs/peers.md says which checkouts.
+# Upstream's own tests without and with the drop-ins; docs/ci.md says which checkouts.
 peers: setup
 	@$(if $(PYTORCH),$(PIP) expecttest==0.3.0)
 	$(BIN)/python -m tests.peers --torchrec "$(TORCHREC)" --colossalai "$(COLOSSALAI)" \

@@ -7,6 +7,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -36,6 +37,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         font = resources("font_roboto") / "files" / name
         files.append(File.generated(config, f"site/fonts/{name}", content=font.read_bytes()))
     return files
+
+
+def on_page_markdown(_markdown: str, page: Page, config: MkDocsConfig, **_: object) -> None:
+    """Keep pages that only lead on to another one out of the search."""
+    if config.not_in_nav and config.not_in_nav.match_file(page.file.src_uri):
+        page.meta["search"] = {"exclude": True}
 
 
 def on_post_build(config: MkDocsConfig) -> None:

@@ -48,7 +48,12 @@ from harness.contract.recorder import (
     is_observing as is_observing,
 )
 from harness.contract.supported_releases import SupportedReleases as SupportedReleases
-from harness.contract.variants import Measured as Measured, Prepared as Prepared
+from harness.contract.variants import (
+    Measured as Measured,
+    Prepared as Prepared,
+    UpstreamProblem as UpstreamProblem,
+    ask_upstream as ask_upstream,
+)
 from harness.contract.workloads import (
     CAPTURED_FILE as CAPTURED_FILE,
     Column as Column,

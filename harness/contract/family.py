@@ -1,16 +1,18 @@
 """A family of planner variants: its declaration, its implementation and its abilities."""
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import wraps
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack
 
 from msgspec import Struct
 
 from harness.contract.abilities import Abilities, load
 from harness.contract.recorder import Recorder
-from harness.contract.variants import Prepared, Variant
+from harness.contract.variants import Prepared, UpstreamProblem, Variant
 from harness.model.cell import ClockName
 from harness.model.errors import RegistryError, UsageError, unknown
 from harness.model.ids import ProblemId, WorkloadSpec
@@ -81,7 +83,10 @@ class Implementation(Protocol[P, D_contra]):
     """The functions of a family on its problems and decisions, in a module or an object."""
 
     def build(self, workload: WorkloadSpec, topology: Topology) -> P:
-        """Build the problem of a workload on a topology with a number of GPUs; never timed."""
+        """Build the problem of a workload on a topology with a number of GPUs; never timed.
+
+        It may be an `UpstreamProblem`; the other functions are not called with that.
+        """
         ...
 
     def facts(self, problem: P) -> Mapping[str, float | str]:
@@ -106,6 +111,16 @@ class Implementation(Protocol[P, D_contra]):
         Observing may slow the call, because an observed call is never timed.
         """
         ...
+
+
+_UPSTREAM_WORK: Any = SimpleNamespace(
+    facts=attrgetter("facts"),
+    fingerprint=attrgetter("fingerprint"),
+    validate=lambda problem, decision: None,
+    quality=lambda problem, decision: decision.quality,
+    observe=lambda recorder: nullcontext(),
+)
+"""The functions on an `UpstreamProblem`: its library has checked and rated its decision."""
 
 
 @dataclass(slots=True)
@@ -156,6 +171,10 @@ class Family(Generic[P, D]):
         """The implementation; its module is imported on first use."""
         implementation: Implementation[P, D] = load(self.implementation)
         return implementation
+
+    def work_on(self, problem: Any) -> Implementation[Any, Any]:
+        """Return the functions on a problem: the family's, unless a real library builds it."""
+        return _UPSTREAM_WORK if isinstance(problem, UpstreamProblem) else self.work
 
     @property
     def package(self) -> str:

@@ -1,13 +1,18 @@
-"""Variants: each sets up a problem as a `Prepared` object, which has the function `run` to time."""
+"""Variants: each sets up a problem as a `Prepared` object, which has the function `run` to time.
+
+A variant can be a release of a real library ("upstream"), which runs in a child process.
+"""
 
 import importlib.util
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from harness.execution.upstream import is_ready
-from harness.model.errors import RegistryError, ShardbenchError
+from harness.contract.recorder import is_observing
+from harness.execution.upstream import Upstream, is_ready
+from harness.model.errors import NotApplicable, RegistryError, ShardbenchError
 from harness.model.statement import Claim
 
 P = TypeVar("P")
@@ -53,6 +58,75 @@ class Prepared(Generic[D]):
             self.renew()
 
 
+@dataclass(frozen=True, slots=True)
+class UpstreamProblem:
+    """A problem that a real library builds in its own process; here only its sizes are known.
+
+    Any family's `build` may return it. `facts` are for reports, the problem's size first; `request`
+    has the fields from which the driver builds it, as JSON types. Only variants with an `upstream`
+    apply to it.
+    """
+
+    facts: Mapping[str, float | str]
+    request: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamDecision:
+    """A real library's decision on an `UpstreamProblem`; the decision itself stays there."""
+
+    fingerprint: str
+    quality: Mapping[str, float]
+
+
+Reader = Callable[[Any], D]
+"""Returns the decision that a driver's answer describes."""
+
+
+def ask_upstream(
+    problem: P | UpstreamProblem,
+    name: str,
+    driver: Path,
+    fields: Mapping[str, Any],
+    translate: Callable[[P], tuple[Mapping[str, Any], Reader[D]]] | None = None,
+) -> Prepared[Any]:
+    """Return a call that lets a real library solve a problem in a child process.
+
+    The driver's answer has `wall_s`, `cpu_s`, and if the request has a true `count`, `counters`;
+    for an `UpstreamProblem` also `fingerprint` and perhaps `quality`.
+
+    Args:
+        problem: The problem, of the family or of the library.
+        name: The library with its release; see `Upstream`.
+        driver: The program that answers in the child process.
+        fields: Fields that every request has.
+        translate: Returns the request for a problem of the family, and the reader of its answer;
+            None if the library solves only problems that it builds itself.
+
+    Raises NotApplicable for a problem of the family without `translate`.
+    """
+    request: Mapping[str, Any]
+    read: Reader[Any]
+    if isinstance(problem, UpstreamProblem):
+        request, read = problem.request, _read_decision
+    elif translate is not None:
+        request, read = translate(problem)
+    else:
+        raise NotApplicable(f"{name} solves only problems that it builds itself.")
+    upstream = Upstream(name, driver)
+
+    def run() -> Measured[Any]:
+        answer = upstream.ask({**request, **fields, "count": is_observing()})
+        counters = answer.get("counters", {})
+        return Measured(read(answer), answer["wall_s"], answer["cpu_s"], counters)
+
+    return Prepared(run, close=upstream.close)
+
+
+def _read_decision(answer: Mapping[str, Any]) -> UpstreamDecision:
+    return UpstreamDecision(answer["fingerprint"][:16], answer.get("quality", {}))
+
+
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
@@ -75,7 +149,14 @@ class Variant(Generic[P, D]):
     upstream: str = ""
 
     def prepared(self, problem: P) -> Prepared[D]:
-        """Set the variant up on a problem; raise RegistryError if it returns no `Prepared`."""
+        """Set the variant up on a problem.
+
+        Raises:
+            NotApplicable: only a real library solves this problem, and the variant is none.
+            RegistryError: the variant returns no `Prepared`.
+        """
+        if isinstance(problem, UpstreamProblem) and not self.upstream:
+            raise NotApplicable("Only variants that run a real library solve this problem.")
         # Imported here, because listing a family's variants runs none of them.
         from harness.execution.usage import helpers
 

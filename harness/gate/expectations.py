@@ -34,7 +34,7 @@ _NO_FIGURES: dict[str, Any] = {
 }
 _HEADING = """\
 # What `shardbench gate` expects of these cells. It writes a new file whenever something differs;
-# docs/gate.md says what each key means.
+# docs/ci.md says what each key means.
 
 """
 

@@ -136,12 +136,13 @@ def check(
         RegistryError: the variant or the family breaks the contract.
     """
     prepared = variant.prepared(problem)
+    work = family.work_on(problem)
     try:
         recorder = Recorder()
         with ExitStack() as stack:
             if observed:
                 stack.enter_context(observed_call())
-                stack.enter_context(family.work.observe(recorder))
+                stack.enter_context(work.observe(recorder))
             stack.enter_context(prepared.installed())
             prepared.begin()
             if not observed:
@@ -166,8 +167,8 @@ def check(
             before = reached = None
             result = result.decision
         # 2. The decision: it must be valid, and no better than a proven bound.
-        family.work.validate(problem, result)
-        quality = dict(family.work.quality(problem, result))
+        work.validate(problem, result)
+        quality = dict(work.quality(problem, result))
         of_variant = f"of '{family.name}/{variant.name}' is"
         for name, value in quality.items():
             # NaN is not at most anything.
@@ -184,7 +185,7 @@ def check(
         planning = load(family.abilities.planning)
         moving = planning.moving if planning and with_front else None
         return Checked(
-            family.work.fingerprint(result),
+            work.fingerprint(result),
             quality,
             counters,
             phases,
@@ -194,7 +195,7 @@ def check(
             before,
             planning.ranks(problem, result) if planning else None,
             tuple(_front(family, moving, problem, result)),
-            dict(family.work.facts(problem)),
+            dict(work.facts(problem)),
         )
     finally:
         prepared.close()
@@ -344,7 +345,7 @@ def run_sampling(
     family, problem = request.family, request.build()
 
     def check_decision(name: str, decision: Any) -> None:
-        if family.work.fingerprint(decision) != fingerprints[name]:
+        if family.work_on(problem).fingerprint(decision) != fingerprints[name]:
             raise ShardbenchError("Its decision changed from one call to the next.")
 
     return sample(set_up(job, family, problem, fingerprints, report, check_decision), wanted)

@@ -2,12 +2,12 @@
 
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.dimspec.capture import capturing
-from planners.dimspec.problem import Decision, DimSpecProblem
+from planners.dimspec.problem import Answers, StreamProblem
 from planners.dimspec.series.declared import SERIES
 from planners.dimspec.suite import STATEMENTS, STUDIES
 from planners.dimspec.workloads import WORKLOADS, brings, label
 
-FAMILY: Family[DimSpecProblem, Decision] = Family(
+FAMILY: Family[StreamProblem, Answers] = Family(
     name="dimspec",
     summary="conversions of a tensor from one sharding to another: ColossalAI's",
     implementation="planners.dimspec.implementation",

@@ -19,15 +19,7 @@ from planners.dimspec.conversion.partition import (
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Query, RecordedAnswer
 from planners.dimspec.observer import observe
-from planners.dimspec.problem import (
-    Answers,
-    Construction,
-    Decision,
-    DimSpecProblem,
-    StreamProblem,
-    answer,
-    build,
-)
+from planners.dimspec.problem import Answers, StreamProblem, answer, build
 
 __all__ = ["build", "facts", "fingerprint", "observe", "quality", "validate"]
 
@@ -39,10 +31,8 @@ _ROUNDING = 1e-9
 _MILLION = 1e6
 
 
-def fingerprint(decision: Decision) -> str:
-    """Return a hash of all specs, steps and exact costs, or the hash that a constructor reports."""
-    if isinstance(decision, Construction):
-        return decision.fingerprint[:16]
+def fingerprint(decision: Answers) -> str:
+    """Return a hash of all specs, steps and exact costs."""
     digest = hashlib.sha256()
     for conversion in decision.conversions:
         path = tuple(spec.partition for spec in conversion.path)
@@ -53,13 +43,8 @@ def fingerprint(decision: Decision) -> str:
     return digest.hexdigest()[:16]
 
 
-def validate(problem: DimSpecProblem, decision: Decision) -> None:
-    """Raise InfeasibleDecision if a conversion does not lead from its source to its target.
-
-    ColossalAI's constructor reports only a hash, so there is nothing to check.
-    """
-    if not (isinstance(problem, StreamProblem) and isinstance(decision, Answers)):
-        return
+def validate(problem: StreamProblem, decision: Answers) -> None:
+    """Raise InfeasibleDecision if a conversion does not lead from its source to its target."""
     queries, conversions = problem.stream.queries, decision.conversions
     if len(conversions) != len(queries):
         raise InfeasibleDecision(f"{len(conversions)} conversions answer {len(queries)} queries.")
@@ -125,15 +110,11 @@ def _after(before: dict[int, tuple[int, ...]], step: CommSpec) -> dict[int, tupl
     return after
 
 
-def quality(problem: DimSpecProblem, decision: Decision) -> Mapping[str, float]:
+def quality(problem: StreamProblem, decision: Answers) -> Mapping[str, float]:
     """Return a decision's total costs, in millions of cost units, and counts of conversions.
 
     `cheapest_millions` is a proven lower bound: Dijkstra's algorithm over the same steps finds it.
-    Returns only `reported_millions` for ColossalAI's constructor, which reports just a sum.
     """
-    if isinstance(decision, Construction):
-        return {"reported_millions": decision.total_resharding_cost / _MILLION}
-    assert isinstance(problem, StreamProblem)
     stream, conversions = problem.stream, decision.conversions
     cheapest = answer(stream, CheapestSearch()).conversions
     paid = list(map(true_cost, stream.queries, conversions))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from harness.contract import NotApplicable, Prepared, Topology, UsageError, WorkloadSpec
+from harness.contract import Prepared, Topology, UpstreamProblem, UsageError, WorkloadSpec
 from planners.dimspec import workloads
 from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
 from planners.dimspec.conversion.search import Conversion
@@ -36,27 +36,17 @@ class StreamProblem:
         return facts
 
 
-@dataclass(frozen=True, slots=True)
-class ConstructorProblem:
-    """A model and a mesh, for which ColossalAI's constructor builds the sharding strategies."""
+def build(spec: WorkloadSpec, topology: Topology) -> StreamProblem | UpstreamProblem:
+    """Return the problem of a workload; raises UsageError for an invalid workload or mesh.
 
-    model: str
-    mesh: Mesh
-
-    def facts(self) -> dict[str, float | str]:
-        """Return facts for reports; this problem has no numeric size."""
-        return {"model": self.model, "mesh": str(self.mesh)}
-
-
-DimSpecProblem = StreamProblem | ConstructorProblem
-
-
-def build(spec: WorkloadSpec, topology: Topology) -> DimSpecProblem:
-    """Return the problem of a workload; raises UsageError for an invalid workload or mesh."""
+    ColossalAI itself builds the strategies of a model.
+    """
     asked = workloads.parameters_of(spec)
     if isinstance(asked, workloads.ConstructorParameters):
-        return ConstructorProblem(
-            asked.model, Mesh.of(*workloads.mesh_shape(spec, asked, topology))
+        mesh = Mesh.of(*workloads.mesh_shape(spec, asked, topology))
+        return UpstreamProblem(
+            {"model": asked.model, "mesh": str(mesh)},
+            {"kind": "constructor", "model": asked.model, "mesh_shape": mesh.shape},
         )
     return StreamProblem(stream_of(spec, topology))
 
@@ -110,20 +100,6 @@ class Answers:
     costs: Sequence[float]
 
 
-@dataclass(frozen=True, slots=True)
-class Construction:
-    """The result of ColossalAI's constructor: a hash of its strategies and costs, and totals."""
-
-    fingerprint: str
-    nodes: int
-    strategies: int
-    resharding_costs: int
-    total_resharding_cost: float
-
-
-Decision = Answers | Construction
-
-
 def answer(stream: Stream, search: Search) -> Answers:
     """Make the specs of a stream, and let a search find its conversions in order."""
     specs = [search.spec(*spec) for spec in stream.specs]
@@ -138,13 +114,8 @@ def answer(stream: Stream, search: Search) -> Answers:
     return Answers(conversions, costs)
 
 
-def prepare(problem: DimSpecProblem, search: Callable[[], Search]) -> Prepared[Answers]:
-    """Return a call that answers the stream by a new search; NotApplicable for a constructor."""
-    if isinstance(problem, ConstructorProblem):
-        raise NotApplicable(
-            "It answers conversions; strategies are made by ColossalAI's own constructor, in the "
-            "variants named after it."
-        )
+def prepare(problem: StreamProblem, search: Callable[[], Search]) -> Prepared[Answers]:
+    """Return a call that answers the stream by a new search."""
     stream = problem.stream
     assert len(stream.pairs) == len(stream.queries)  # computed here, untimed
     return Prepared(run=lambda: answer(stream, search()))

@@ -96,7 +96,7 @@ def fingerprint(decision: Decision) -> str:
     program = decision.program
     for name, output in zip(program.names, decision.outputs, strict=True):
         shape: list[object] = list(output.shape)
-        if program.is_dynamic:
+        if program.is_dynamic and shape:
             shape[0] = "batch"
         placements = str(output.placements) if isinstance(output, DTensor) else "local"
         digest.update(f"{name} {placements} {shape} {output.stride()} {output.dtype}\n".encode())
@@ -122,8 +122,7 @@ def validate(_: object, decision: Decision) -> None:
             raise InfeasibleDecision(
                 f"The result of {name} has shape {tuple(output.shape)} instead of {tuple(shape)}."
             )
-        # Some of torch's ops return a shard of another shape; captured steps may contain such ops.
-        if not isinstance(output, DTensor) or program.recorded is not None:
+        if not isinstance(output, DTensor):
             continue
         expected, _ = compute_local_shape_and_global_offset(
             output.shape, output.device_mesh, output.placements, skip_offset=True

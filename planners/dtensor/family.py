@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from harness.contract import Abilities, Counter, Family, Quality
 from planners.dtensor.series.declared import SERIES
 from planners.dtensor.suite import STATEMENTS, STUDIES
-from planners.dtensor.workloads import WORKLOADS, brings, label
+from planners.dtensor.workloads import WORKLOADS, label
 
 if TYPE_CHECKING:
     from planners.dtensor.decision import Decision
@@ -17,7 +17,6 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     summary="how each op runs on a mesh: sharding propagation of PyTorch's DTensor",
     implementation="planners.dtensor.implementation",
     label=label,
-    brings=brings,
     qualities=(
         Quality("redistribute_us", "us", "lower", "cost of moving inputs, by torch's own model"),
         Quality(
@@ -28,9 +27,6 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
             bounds="redistribute_us",
         ),
         Quality("worse_decisions", "", "lower", "ops that cost more than their cheapest strategy"),
-        Quality(
-            "unlike_recorded", "", "lower", "results and moved inputs unlike a captured step's"
-        ),
     ),
     counters=(
         Counter("lookups", "look-ups of a decision"),
@@ -53,7 +49,6 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     place=20,
     abilities=Abilities(
         explain="planners.dtensor.explain:explain",
-        capture="planners.dtensor.capture.recording:capturing",
         inventory="planners.dtensor.counting.inventory:inventory",
         series=SERIES,
     ),

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from harness.contract import NotApplicable, Prepared, Topology, WorkloadSpec, is_captured_file
-from planners.dtensor.capture.replay import replayed
+from harness.contract import NotApplicable, Prepared, Topology, WorkloadSpec
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
@@ -36,7 +35,6 @@ class DTensorProblem:
             "mesh": " x ".join(map(str, self.program.mesh.shape)),
             "ranks per host": self.ranks_per_host,
             "caches": "cold" if self.program.cold else "warm",
-            **self.program.notes,
         }
 
     def stepping(self, way: str, dispatch: str = "dispatch.base:Dispatch") -> Prepared[Decision]:
@@ -67,8 +65,6 @@ class DTensorProblem:
                 try:
                     with made.installed(), around():
                         for _ in range(0 if program.cold else _WARM_UPS):
-                            if program.renew is not None:
-                                program.renew()
                             call(program, made, redistributions)
                         yield
                 finally:
@@ -77,7 +73,6 @@ class DTensorProblem:
         return Prepared(
             run=lambda: call(program, made, redistributions),
             installed=installed,
-            renew=program.renew,
             may_fork=program.may_fork,
         )
 
@@ -89,8 +84,7 @@ def _named(name: str) -> Any:
 
 def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:
     """Return the problem of a workload; raises UsageError if it or its mesh is impossible."""
-    make = replayed if is_captured_file(workload.name) else build_program
-    return DTensorProblem(make(workload, topology), topology.gpus_in_domain)
+    return DTensorProblem(build_program(workload, topology), topology.gpus_in_domain)
 
 
 def call(program: OpProgram, dispatch: Dispatch, redistributions: Redistributions) -> Decision:

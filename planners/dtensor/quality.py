@@ -1,6 +1,5 @@
 """Rate a decision by the cost of its redistributions, in torch's own model of collectives."""
 
-from collections import Counter
 from collections.abc import Mapping
 from itertools import chain
 from typing import NamedTuple
@@ -10,11 +9,9 @@ from torch.distributed.tensor import _sharding_prop
 from torch.distributed.tensor._collective_utils import redistribute_cost
 from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 
-from planners.dtensor.capture.records import moves_of, result_records
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.dispatch.torch_path import PROPAGATOR
 from planners.dtensor.problem import DTensorProblem
-from planners.dtensor.programs.program import RecordedDecisions
 from planners.dtensor.programs.world import playing_one_rank
 
 # Sums of the same costs in different orders may differ by this factor, from rounding.
@@ -42,7 +39,10 @@ def move_costs(decision: Decision) -> list[MoveCost]:
     return [
         MoveCost(
             str(op.schema.op),
-            tuple((" ".join(source), " ".join(target)) for source, target in moves_of(op)),
+            tuple(
+                (" ".join(map(str, source.placements)), " ".join(map(str, target.placements)))
+                for source, target in op.moves
+            ),
             cost_of(op),
             cheapest[op.schema],
         )
@@ -56,29 +56,14 @@ def cost_of(redistribution: Redistribution) -> float:
 
 
 def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
-    """Return the family's qualities: costs in microseconds, and numbers of differences."""
+    """Return the family's qualities: costs in microseconds, and a number of ops."""
     with playing_one_rank(problem.ranks_per_host):
         costs = move_costs(decision)
-    found = {
+    return {
         "redistribute_us": sum((cost.us for cost in costs), start=0.0),
         "cheapest_us": sum((cost.cheapest_us for cost in costs), start=0.0),
         "worse_decisions": float(sum(cost.is_worse for cost in costs)),
     }
-    recorded = decision.program.recorded
-    return found if recorded is None else found | {"unlike_recorded": unlike(decision, recorded)}
-
-
-def unlike(decision: Decision, recorded: RecordedDecisions) -> int:
-    """Return the number of results, plus ops with moves, that differ from the recorded step.
-
-    The number of ops with moves is the larger of two: ops only here, ops only in the recording.
-    """
-    results = sum(
-        [expected] != result_records(result)
-        for expected, result in zip(recorded.results, decision.outputs, strict=True)
-    )
-    moves = Counter((str(op.schema.op), moves_of(op)) for op in decision.redistributions)
-    return results + max((moves - recorded.moves).total(), (recorded.moves - moves).total())
 
 
 def cheapest_cost(schema: OpSchema) -> float:

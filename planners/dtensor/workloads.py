@@ -7,20 +7,16 @@ from typing import Annotated, Any, Literal, get_args
 from msgspec import Meta
 
 from harness.contract import (
-    CAPTURED_FILE,
-    Count,
     Parameters,
     Seed,
     Topology,
     UsageError,
     Workload,
     WorkloadSpec,
-    captured_topology,
-    is_captured_file,
-    labelled,
-    workload_parameters,
+    read_file,
+    read_parameters,
+    unknown,
 )
-from planners.dtensor.step_file import read_step
 
 _OpName = Literal["addmm", "mm", "mul", "relu", "add-scalar", "view", "view-sharded", "t"]
 OPS: tuple[_OpName, ...] = get_args(_OpName)
@@ -33,6 +29,9 @@ OPTIMIZERS: tuple[str, ...] = get_args(_Implementation)
 MOST_GPUS = 256
 ROUNDS = 20
 """Repetitions of each op in a call of `ops`, so that the work around them weighs little."""
+
+OWN_STEP = "FILE.py:FUNCTION"
+"""The name in listings of a user's own step."""
 
 _SOURCE = "the benchmark of pytorch/pytorch#107305, widened"
 
@@ -76,6 +75,12 @@ WORKLOADS = (
         "a training step of a transformer under fully_shard: forward, backward, clipping, AdamW; "
         f"layers=24 blocks of 12 parameters, impl={', '.join(OPTIMIZERS)} (foreach)",
         "pytorch/pytorch#173680, NVIDIA/Megatron-LM#7264",
+    ),
+    Workload(
+        OWN_STEP,
+        "your own training step: the function gets a mesh over all ranks and returns the step, a "
+        "function without arguments; dims=1 to 4, caches=cold (warm) to clear them before a call",
+        "a Python file of yours, whose code is run",
     ),
 )
 
@@ -140,10 +145,9 @@ class Fsdp2Parameters(DeviceParameters, frozen=True):
     impl: _Implementation = "foreach"
 
 
-class StepParameters(Parameters, frozen=True):
-    """The number of a captured step's calls to replay (None: all), and warm or cold caches."""
+class StepParameters(DynamicParameters, frozen=True):
+    """The number of mesh dimensions, and warm or cold caches."""
 
-    calls: Count | None = None
     caches: Literal["warm", "cold"] = "warm"
 
 
@@ -155,41 +159,38 @@ _PARAMETERS: Mapping[str, type[Parameters]] = {
     "dynamic": DynamicParameters,
     "optimizer": OptimizerParameters,
     "fsdp2-step": Fsdp2Parameters,
-    CAPTURED_FILE: StepParameters,
+    OWN_STEP: StepParameters,
 }
 
 
 def parameters_of(spec: WorkloadSpec) -> Any:
     """Return a workload's parameters; raises UsageError if the workload or a value is invalid."""
-    return workload_parameters(spec, "dtensor", _PARAMETERS)
+    name = OWN_STEP if function_of(spec) else spec.name
+    if name not in _PARAMETERS:
+        raise unknown("workload of family 'dtensor',", name, _PARAMETERS)
+    return read_parameters(spec, _PARAMETERS[name])
+
+
+def function_of(spec: WorkloadSpec) -> tuple[Path, str] | None:
+    """Return the file and the function of a user's own step, None for other workloads."""
+    path, _, function = spec.name.rpartition(":")
+    return (Path(path), function) if path.endswith(".py") else None
 
 
 def label(spec: WorkloadSpec) -> WorkloadSpec:
-    """Return the workload under its name in results; raises UsageError if it is invalid."""
-    parameters_of(spec)
-    return labelled(spec)
+    """Return the workload under its name in results; raises UsageError if it is invalid.
 
-
-def brings(spec: WorkloadSpec) -> Topology | None:
-    """Return the topology of a captured step, else None; raises UsageError for a bad file.
-
-    Its hosts have as many ranks as torch counted when it recorded the step.
+    The name of a user's own step includes a hash of its file.
     """
-    if not is_captured_file(spec.name):
-        return None
-    step = read_step(Path(spec.name))
-    return captured_topology(step.ranks, step.ranks_per_host)
+    parameters_of(spec)
+    own = function_of(spec)
+    return spec if own is None else spec.of_file(read_file(own[0]))
 
 
 def mesh_shape(topology: Topology, ndim: int) -> tuple[int, ...]:
     """Return the mesh shape of a topology in `ndim` dimensions; UsageError if there is none."""
-    check_ranks(topology)
-    return topology.mesh_shape(ndim)
-
-
-def check_ranks(topology: Topology) -> None:
-    """Raise UsageError if a topology has more than MOST_GPUS, the most ranks in one process."""
     if topology.gpus > MOST_GPUS:
         raise UsageError(
             f"The dtensor family runs up to {MOST_GPUS} ranks in one process, not {topology.gpus}."
         )
+    return topology.mesh_shape(ndim)

@@ -10,10 +10,11 @@ from planners.reshard.suite import STATEMENTS, STUDIES
 from planners.reshard.workloads import WORKLOADS, label
 
 if TYPE_CHECKING:
-    from planners.reshard.problem import ReshardDecision, ReshardProblem
+    from planners.reshard.problem import ReshardProblem
+    from planners.reshard.resharding.resharder import Resharded
 
 
-FAMILY: Family["ReshardProblem", "ReshardDecision"] = Family(
+FAMILY: Family["ReshardProblem", "Resharded"] = Family(
     name="reshard",
     summary="communication for a program: Paddle's static auto-parallel reshard",
     implementation="planners.reshard.implementation",

@@ -9,17 +9,11 @@ from operator import methodcaller
 
 from harness.contract import InfeasibleDecision
 from planners.reshard.observer import observe
-from planners.reshard.problem import (
-    PaddleDecision,
-    PaddleProblem,
-    ReshardDecision,
-    ReshardProblem,
-    TransformerProblem,
-    build,
-)
+from planners.reshard.problem import ReshardProblem, TransformerProblem, build
 from planners.reshard.resharding.block import GraphChanged
 from planners.reshard.resharding.graph import attributes_of, inputs_of, kind_of, outputs_of
 from planners.reshard.resharding.program import REPLICATED, ValueLayout
+from planners.reshard.resharding.resharder import Resharded
 
 __all__ = ["build", "facts", "fingerprint", "observe", "quality", "validate"]
 
@@ -29,10 +23,8 @@ facts = methodcaller("facts")
 """Describe a problem, its size first."""
 
 
-def fingerprint(decision: ReshardDecision) -> str:
+def fingerprint(decision: Resharded) -> str:
     """Return a hash of all ops in order: kind, names of inputs and outputs, attributes."""
-    if isinstance(decision, PaddleDecision):
-        return decision.fingerprint
     digest = hashlib.sha256()
     for node in decision.block.twin.nodes():
         names = ([value.debugName() for value in made(node)] for made in (inputs_of, outputs_of))
@@ -40,10 +32,8 @@ def fingerprint(decision: ReshardDecision) -> str:
     return digest.hexdigest()[:16]
 
 
-def validate(problem: ReshardProblem, decision: ReshardDecision) -> None:
+def validate(problem: ReshardProblem, decision: Resharded) -> None:
     """Raise InfeasibleDecision if block and graph differ, or if an input has a wrong layout."""
-    if isinstance(decision, PaddleDecision):
-        return
     block, program = decision.block, decision.program
     try:
         block.check()
@@ -63,14 +53,12 @@ def validate(problem: ReshardProblem, decision: ReshardDecision) -> None:
             raise InfeasibleDecision(f"'{op}' reads a value on another stage.")
 
 
-def quality(problem: ReshardProblem, decision: ReshardDecision) -> Mapping[str, float]:
+def quality(problem: ReshardProblem, decision: Resharded) -> Mapping[str, float]:
     """Return the MiB that a rank communicates (`moved_mib`), and the number of inserted ops.
 
     A ring all-gather of n bytes between r ranks moves (r - 1) / r * n bytes per rank, a ring
-    all-reduce twice as many (Patarasuk and Yuan 2009). Returns {} for Paddle's own programs.
+    all-reduce twice as many (Patarasuk and Yuan 2009).
     """
-    if isinstance(decision, PaddleDecision) or isinstance(problem, PaddleProblem):
-        return {}
     program = decision.program
     ranks = program.tensor_parallel
     moved = 0.0

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
-from planners.reshard.problem import PaddleProblem, TransformerProblem, build
+from harness.contract import Column, Inventory, Topology, UpstreamProblem, UsageError, WorkloadSpec
+from planners.reshard.problem import TransformerProblem, build
 from planners.reshard.resharding.graph import inputs_of, kind_of, outputs_of
 from planners.reshard.workloads import parameters_of
 
@@ -28,7 +28,7 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
             "--topology and --gpus."
         )
     problem = build(workload, topology)
-    if isinstance(problem, PaddleProblem):
+    if isinstance(problem, UpstreamProblem):
         raise UsageError(
             f"Workload '{workload}' is Paddle's own program; its ops are known once Paddle has run."
         )

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.contract import NotApplicable, Prepared, Topology, WorkloadSpec
+from harness.contract import Prepared, Topology, UpstreamProblem, WorkloadSpec
 from planners.reshard.resharding.block import Block
 from planners.reshard.resharding.graph import Twin
 from planners.reshard.resharding.program import DistProgram, transformer
@@ -43,39 +43,14 @@ class MicroProblem:
         return {"ops": len(self.program.twin.nodes()), "inserts": len(self.places)}
 
 
-@dataclass(frozen=True, slots=True)
-class PaddleProblem:
-    """The sizes of a decoder that Paddle itself builds, and the rank to reshard it for."""
-
-    layers: int
-    stages: int
-    tensor_parallel: int
-    rank: int
-
-    def facts(self) -> dict[str, float | str]:
-        """Return facts for reports; `layers`, the first one, is the problem size."""
-        return {
-            "layers": self.layers,
-            "pipeline x tensor": f"{self.stages} x {self.tensor_parallel}",
-            "rank": str(self.rank),
-        }
+ReshardProblem = TransformerProblem | MicroProblem
 
 
-@dataclass(frozen=True, slots=True)
-class PaddleDecision:
-    """A hash of the program that Paddle resharded, and its numbers of ops and variables."""
+def build(spec: WorkloadSpec, topology: Topology) -> ReshardProblem | UpstreamProblem:
+    """Return the problem of a workload; raises UsageError if it does not fit the topology.
 
-    fingerprint: str
-    ops: int
-    variables: int
-
-
-ReshardProblem = TransformerProblem | MicroProblem | PaddleProblem
-ReshardDecision = Resharded | PaddleDecision
-
-
-def build(spec: WorkloadSpec, topology: Topology) -> ReshardProblem:
-    """Return the problem of a workload; raises UsageError if it does not fit the topology."""
+    Paddle builds its own programs.
+    """
     asked = parameters_of(spec)
     if isinstance(asked, MicroParameters):
         drawn = random.Random(asked.seed).sample(range(1, asked.ops + 1), asked.inserts)
@@ -83,7 +58,11 @@ def build(spec: WorkloadSpec, topology: Topology) -> ReshardProblem:
     layers, stage = asked.layers, asked.stage
     stages, ranks = parallelism(spec, asked, topology)
     if spec.name == PADDLE:
-        return PaddleProblem(layers, stages, ranks, rank=stage * ranks)
+        rank = stage * ranks
+        return UpstreamProblem(
+            {"layers": layers, "pipeline x tensor": f"{stages} x {ranks}", "rank": str(rank)},
+            {"layers": layers, "pipeline": stages, "tensor": ranks, "rank": rank},
+        )
     return TransformerProblem(transformer(layers, stages, ranks), layers, stage)
 
 
@@ -98,9 +77,7 @@ def _chain(ops: int) -> DistProgram:
 def prepare(
     problem: ReshardProblem, block: Callable[[Twin], Block], resharder: type[Resharder] = Resharder
 ) -> Prepared[Resharded]:
-    """Return a call that reshards a new copy each time; NotApplicable for a PaddleProblem."""
-    if isinstance(problem, PaddleProblem):
-        raise NotApplicable("It edits its own programs; Paddle's are for the variants named so.")
+    """Return a call that reshards a new copy each time."""
     whole = problem.program
     fresh: list[tuple[DistProgram, Block]] = []
 

@@ -5,6 +5,7 @@ Each function returns the text of a block. Problems are written `family@workload
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from math import nan
 from pathlib import Path
 from shlex import quote
 from statistics import median, quantiles
@@ -89,7 +90,7 @@ def _table(rows: Iterable[Any], *columns: TableColumn) -> str:
 
 
 def overview() -> str:
-    """Return README's table: published, reproduced, left today, and ours against today."""
+    """Return a row for each system: published, reproduced, left today, and ours against today."""
     return _table(
         recorded_systems(),
         text("system", "name"),
@@ -174,18 +175,18 @@ def cells(
     )
 
 
-def times_by_size(problem: str, sizes: Sequence[int], variants: Mapping[str, str]) -> str:
-    """Return a row for each variant, named by `variants`: the CPU time of a call on each size.
+def time(name: str) -> str:
+    """Return the CPU time of a recorded cell."""
+    return time_text(cell(name))
 
-    `problem` has `{}` in place of the size, which is a number of tables.
-    """
 
-    def column(size: int) -> TableColumn:
-        return numbers(
-            f"{size} tables", lambda name: time_text(on(problem.format(size), [name])[0])
-        )
-
-    return _table(variants, text("CPU time of a plan", variants.get), *map(column, sizes))
+def span(least: str, most: str) -> str:
+    """Return the speed-ups of two recorded cells over their baselines, as `FACTOR to FACTOR`."""
+    ends = []
+    for row in (cell(least), cell(most)):
+        figure = speedup(_cells().get(CellId(row.family, row.against, row.problem)), row)
+        ends.append(factor(figure.value if figure else nan))
+    return " to ".join(ends)
 
 
 def _commits(problem: str) -> dict[str, Cell]:
@@ -286,7 +287,7 @@ def provenance() -> str:
     return provenance_of(record())
 
 
-def gpu_sentence(page: str = "estimates.md") -> str:
+def gpu_sentence(page: str = "record.md") -> str:
     """Return a sentence on the GPUs with results; `page` explains the command."""
     return gpus(FOLDER, f"[`make gpu`]({page}#on-a-gpu)")
 

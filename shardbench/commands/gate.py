@@ -191,7 +191,7 @@ def _init(target: Path, results: Path, settings: Settings, measures: bool) -> No
     write_out(
         f"Wrote {target} with {plural(len(verdict.judged), 'cell')}. Commit it; from then on\n"
         f"  {shlex.join(['shardbench', 'gate', str(target)])}\n"
-        "judges every change by it, in CI too (docs/gate.md has a job for GitHub).\n"
+        "judges every change by it, in CI too (docs/ci.md has a job for GitHub).\n"
     )
 
 

@@ -23,7 +23,7 @@ from planners.dimspec.conversion.partition import Mesh, Partition, all_partition
 from planners.dimspec.conversion.search import Conversion, GreedySearch, PathCache
 from planners.dimspec.conversion.specs import EagerDimSpec, LazyDimSpec, SharedDimSpec
 from planners.dimspec.conversion.stream import Query, Stream
-from planners.dimspec.problem import DimSpecProblem, Search, StreamProblem
+from planners.dimspec.problem import Search, StreamProblem
 
 SEARCHES = {
     "eager-dict": lambda: GreedySearch(EagerDimSpec),
@@ -53,7 +53,7 @@ DIFFERENCES = {
 
 
 @cache
-def problem_of(text: str) -> DimSpecProblem:
+def problem_of(text: str) -> StreamProblem:
     """Build a problem from its id, e.g. `all-pairs[rank=2]/dgx_a100_80gb:8`."""
     problem = ProblemId.parse(text)
     return FAMILY.work.build(problem.workload, find_topology(problem.topology, problem.gpus))

@@ -97,5 +97,5 @@ def test_a_second_call_decides_as_the_first_and_begins_with_nothing(name):
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_makes_no_strategies_and_says_so(name):
     problem = problem_of("constructor[model=mlp2]/dgx_a100_80gb:4")
-    with pytest.raises(NotApplicable, match=r"ColossalAI's own constructor"):
+    with pytest.raises(NotApplicable, match="run a real library"):
         FAMILY.find(name).prepared(problem)

@@ -10,7 +10,7 @@ from harness.contract import UsageError
 from harness.model.ids import WorkloadSpec
 from planners.dimspec.conversion.partition import Mesh
 from planners.dimspec.conversion.stream import batch_of_eight, random_queries
-from planners.dimspec.problem import ConstructorProblem, StreamProblem
+from planners.dimspec.problem import StreamProblem
 from planners.dimspec.workloads import MODELS, RECORDED, WORKLOADS, label
 
 MACHINE = "dgx_a100_80gb"
@@ -70,8 +70,6 @@ def test_an_unknown_name_is_answered_with_all_that_is_allowed():
         ("all-pairs[rank=1,dims=4]", 16, "2x2x2x2"),
         ("all-pairs[rank=1,mesh=1x8]", 8, "1x8"),
         ("all-pairs[rank=1,mesh=4x2]", 8, "4x2"),
-        ("constructor", 4, "2x2"),
-        ("constructor[mesh=4]", 4, "4"),
         ("resnet50[calls=9]", 4, "2x2"),
         ("resnet50[calls=9]", 8, "2x4"),
         ("resnet50[calls=9,mesh=4x1]", 4, "4x1"),
@@ -123,7 +121,6 @@ def test_a_mesh_or_a_size_that_is_not_possible_is_refused(workload, gpus, said):
         ),
         ("resnet50/{}:4", {"conversions": 39_737, "distinct": 2658, "mesh": "2x2"}),
         ("gpt12[calls=1]/{}:4", {"conversions": 1, "distinct": 1, "mesh": "2x2"}),
-        ("constructor[model=mlp2]/{}:8", {"model": "mlp2", "mesh": "2x4"}),
     ],
 )
 def test_facts_begin_with_the_size_and_name_the_mesh(text, facts):
@@ -165,7 +162,7 @@ def test_a_recorded_stream_goes_on_other_meshes_less_what_does_not_divide(gpus, 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_constructor_gets_its_model_and_mesh(model):
     found = problem_of(f"constructor[model={model}]/{MACHINE}:4")
-    assert found == ConstructorProblem(model, Mesh.of(2, 2))
+    assert found.facts == {"model": model, "mesh": "2x2"}
 
 
 def test_a_file_is_a_workload(file):

@@ -128,7 +128,7 @@ def test_all_build_the_same_plan_space(upstreams: dict[str, Upstream]) -> None:
         upstreams[release].ask({**request, "answered_by": by}) for release, by in ALL
     )
     assert before["fingerprint"] == after["fingerprint"] == interned["fingerprint"]
-    assert before["total_resharding_cost"] == interned["total_resharding_cost"] > 0
+    assert before["quality"] == interned["quality"]
     figures = {"nodes": 24, "strategies": 276, "resharding_costs": 4_571}
     for answer in (before, after, interned):
         assert figures.items() <= answer.items()

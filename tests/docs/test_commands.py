@@ -42,14 +42,10 @@ COPIED = ("docs", "benchmarks", "expectations.toml", "Makefile", "asv.conf.json"
 
 @pytest.fixture(scope="session")
 def captured(tmp_path_factory):
-    """A folder with the files of docs/capture.md's examples, run in one process to save imports."""
+    """A folder with the file of the example that captures."""
     folder = tmp_path_factory.mktemp("captured")
-    code = "import runpy, sys\n"
-    for script, file in (("embedding", "problem.json"), ("step", "step.json.gz")):
-        path = str(ROOT / "docs" / "examples" / f"capture_{script}.py")
-        code += f"sys.argv[1:] = [{str(folder / file)!r}]\n"
-        code += f"runpy.run_path({path!r}, run_name='__main__')\n"
-    run_python("-c", code, folder=folder)
+    example = str(ROOT / "docs" / "examples" / "capture_embedding.py")
+    run_python(example, str(folder / "problem.json"), folder=folder)
     return folder
 
 

@@ -1,6 +1,5 @@
 """The scripts of docs/examples, run as a reader would run them."""
 
-import json
 import re
 
 import pytest
@@ -8,7 +7,8 @@ from documented import ROOT, run_python
 
 from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
-from harness.model.ids import WorkloadSpec
+from harness.model.ids import ProblemId
+from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 
 pytestmark = pytest.mark.long
@@ -59,16 +59,12 @@ def test_a_captured_planners_decision_is_made_again_and_planned(tmp_path):
     assert re.search(r'"name": "\d_[0-9a-f]{12}"', (tmp_path / "plan.json").read_text())
 
 
-def test_a_captured_step_is_replayed(tmp_path):
-    """All ops of the step are there, and replaying it decides as recorded."""
-    run_python(str(EXAMPLES / "capture_step.py"), "step.json", folder=tmp_path)
-    path = tmp_path / "step.json"
-    content = json.loads(path.read_text())
-    ops = [content["calls"][index]["op"] for index in content["sequence"]]
-    assert ops.count("aten.addmm.default") == 2 * 4
-    workload = WorkloadSpec(str(path))
-    problem = FAMILY.work.build(workload, FAMILY.brings(workload))
-    assert problem.facts()["ops"] == len(ops)
-    for variant in ("upstream", "exact-miss"):
-        checked = check(FAMILY, FAMILY.find(variant), problem, SystemClock())
-        assert checked.quality["unlike_recorded"] == 0
+def test_an_own_step_is_a_workload():
+    """Every variant that must decide as torch does so on the example's training step."""
+    problem = ProblemId.parse(f"{EXAMPLES / 'my_step.py'}:step/dgx_h100:8")
+    built = FAMILY.work.build(problem.workload, find_topology(problem.topology, problem.gpus))
+    variants = map(FAMILY.find, ("upstream", "accelerated"))
+    upstream, accelerated = (
+        check(FAMILY, variant, built, SystemClock()).fingerprint for variant in variants
+    )
+    assert accelerated == upstream

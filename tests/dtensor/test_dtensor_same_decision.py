@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from captured_steps import sharded_model
 from outcomes import described
+from sharded_models import sharded_model
 from small_world import EVERYWHERE, checked, mesh_of, problem_of, running
 from torch.distributed.tensor.placement_types import _StridedShard
 

@@ -15,7 +15,6 @@ from planners.dtensor.workloads import (
     OPS,
     OPTIMIZERS,
     WORKLOADS,
-    label,
     mesh_shape,
     parameters_of,
 )
@@ -25,8 +24,7 @@ MACHINE = "dgx_a100_80gb"
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
 def test_every_listed_workload_is_valid_as_it_is(workload):
-    spec = WorkloadSpec(workload.name)
-    assert label(spec) is spec
+    parameters_of(WorkloadSpec(workload.name))
 
 
 def test_all_ops_run_unless_some_are_named():
@@ -51,8 +49,8 @@ def test_all_ops_run_unless_some_are_named():
         ("miss[cases=none]", "'cases'"),
         ("miss[op=mm,cases=3]", "'op' and 'cases' exclude each other"),
         ("miss[seed=3]", "'seed' must come with 'cases'"),
-        ("step.json[calls=0]", "'calls'"),
-        ("step.json[caches=hot]", "cold, warm"),
+        ("my_step.py", "known are: FILE.py:FUNCTION, "),
+        ("my_step.py:step[caches=hot]", "cold, warm"),
     ],
 )
 def test_what_is_wrong_is_named(workload, said):

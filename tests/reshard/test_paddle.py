@@ -96,7 +96,8 @@ def test_the_counters(upstreams: dict[str, Upstream], release: str, mode: str, l
     answer = reshard(upstreams[release], mode, layers=layers, count=True)
     syncs, ops_visited, values_visited = SYNCS[release, mode][layers]
     visits = {"syncs": syncs, "ops_visited": ops_visited, "values_visited": values_visited}
-    assert answer["counters"] == OF_ALL[layers] | visits
+    edits = OF_ALL[layers]["inserts"] + OF_ALL[layers]["removals"]
+    assert answer["counters"] == OF_ALL[layers] | visits | {"batches": 5, "edits": edits}
     assert SIZES[layers].items() <= answer.items()
 
 

@@ -186,7 +186,7 @@ def test_the_problems_of_the_suite_can_be_built():
         if not study.large:
             asked = ProblemId.parse(study.problem)
             built = FAMILY.work.build(asked.workload, find_topology(asked.topology, asked.gpus))
-            assert FAMILY.work.facts(built)
+            assert FAMILY.work_on(built).facts(built)
 
 
 def test_variants_stay_with_their_own_programs():

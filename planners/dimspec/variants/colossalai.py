@@ -1,23 +1,18 @@
 """Variants that run real ColossalAI releases in child processes."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from harness.contract import Measured, Prepared, Upstream, is_observing
+from harness.contract import Prepared, ask_upstream
 from planners.dimspec.conversion.costs import CommSpec, Cost
 from planners.dimspec.conversion.partition import Mesh, Partition
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Query
 from planners.dimspec.family import FAMILY
-from planners.dimspec.problem import (
-    Answers,
-    Construction,
-    ConstructorProblem,
-    Decision,
-    DimSpecProblem,
-)
+from planners.dimspec.problem import Answers, StreamProblem
 from planners.dimspec.variants.searches import CLAIM
 
 _DRIVER = Path(__file__).parents[1] / "upstream" / "driver.py"
@@ -26,7 +21,7 @@ _AFTER = "colossalai-0.4.1"
 
 
 @FAMILY.variant(_BEFORE, source="ColossalAI 0.4.0", same_as="eager-dict", upstream=_BEFORE)
-def before(problem: DimSpecProblem) -> "Prepared[Decision]":
+def before(problem: StreamProblem) -> Prepared[Answers]:
     """ColossalAI 0.4.0, the last release before hpcaitech/ColossalAI#5446."""
     return _asked(problem, _BEFORE)
 
@@ -34,41 +29,36 @@ def before(problem: DimSpecProblem) -> "Prepared[Decision]":
 @FAMILY.variant(
     _AFTER, source="ColossalAI 0.4.1", same_as="eager-dict", upstream=_AFTER, claim=CLAIM
 )
-def after(problem: DimSpecProblem) -> "Prepared[Decision]":
+def after(problem: StreamProblem) -> Prepared[Answers]:
     """ColossalAI 0.4.1, the first release with hpcaitech/ColossalAI#5446."""
     return _asked(problem, _AFTER)
 
 
 @FAMILY.variant(f"{_AFTER}+interned", source="shardbench", same_as="eager-dict", upstream=_AFTER)
-def after_interned(problem: DimSpecProblem) -> "Prepared[Decision]":
+def after_interned(problem: StreamProblem) -> Prepared[Answers]:
     """ColossalAI 0.4.1, with conversions from our search `interned`."""
     return _asked(problem, _AFTER, answered_by="interned")
 
 
 def _asked(
-    problem: DimSpecProblem, release: str, answered_by: str = "colossalai"
-) -> Prepared[Decision]:
-    if isinstance(problem, ConstructorProblem):
-        request = {"kind": "constructor", "model": problem.model, "mesh_shape": problem.mesh.shape}
-    else:
-        stream = problem.stream
-        queries = msgspec.to_builtins(stream.queries)
-        request = {"kind": "stream", "queries": queries, "sequence": [*stream.sequence]}
-    upstream = Upstream(release, _DRIVER)
+    problem: StreamProblem, release: str, answered_by: str = "colossalai"
+) -> Prepared[Answers]:
+    return ask_upstream(problem, release, _DRIVER, {"answered_by": answered_by}, _translated)
 
-    def run() -> Measured[Decision]:
-        answer = upstream.ask(request | {"answered_by": answered_by, "count": is_observing()})
-        decision: Decision
-        if isinstance(problem, ConstructorProblem):
-            decision = msgspec.convert(answer, Construction)
-        else:
-            received = msgspec.convert(answer["answers"], list[_ReceivedAnswer])
-            pairs = zip(problem.stream.queries, received, strict=True)
-            conversions = [found.conversion(query) for query, found in pairs]
-            decision = Answers(conversions, answer["costs"])
-        return Measured(decision, answer["wall_s"], answer["cpu_s"], counters=answer["counters"])
 
-    return Prepared(run, close=upstream.close)
+def _translated(
+    problem: StreamProblem,
+) -> tuple[Mapping[str, Any], Callable[[Mapping[str, Any]], Answers]]:
+    """Return the request for a stream, and the reader of its answer."""
+    queries, sequence = problem.stream.queries, problem.stream.sequence
+
+    def read(answer: Mapping[str, Any]) -> Answers:
+        received = msgspec.convert(answer["answers"], list[_ReceivedAnswer])
+        pairs = zip(queries, received, strict=True)
+        return Answers([found.conversion(query) for query, found in pairs], answer["costs"])
+
+    request = {"kind": "stream", "queries": msgspec.to_builtins(queries), "sequence": [*sequence]}
+    return request, read
 
 
 class _ReceivedSpec(NamedTuple):

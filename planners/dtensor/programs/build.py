@@ -12,6 +12,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from harness.contract import Topology, WorkloadSpec
 from planners.dtensor.programs.modules import mlp, transformer_block
+from planners.dtensor.programs.own_step import own_step
 from planners.dtensor.programs.program import OpProgram, placed, small_integers
 from planners.dtensor.programs.training import fsdp2_step, optimizer_step
 from planners.dtensor.programs.world import make_mesh
@@ -21,6 +22,7 @@ from planners.dtensor.workloads import (
     DynamicParameters,
     MissParameters,
     OpsParameters,
+    function_of,
     mesh_shape,
     parameters_of,
 )
@@ -56,6 +58,8 @@ def build_program(workload: WorkloadSpec, topology: Topology) -> OpProgram:
     shape = mesh_shape(topology, getattr(parameters, "dims", 1))
     names = tuple(f"dim{index}" for index in range(len(shape)))
     mesh = make_mesh(shape, names, parameters.device)
+    if own := function_of(workload):
+        return own_step(*own, mesh, parameters, topology.gpus_in_domain)
     return _BUILDERS[workload.name](mesh, parameters)
 
 

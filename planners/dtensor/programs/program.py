@@ -1,8 +1,7 @@
 """A program of ops on the DTensors of a mesh, and its inputs."""
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,14 +9,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement
 
 StepFunction = Callable[[], Sequence[torch.Tensor]]
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedDecisions:
-    """Torch's decisions in the process in which a step was captured."""
-
-    results: tuple[object, ...]  # in the order of `OpProgram.names`; None for a missing result
-    moves: Counter[tuple[str, tuple[Any, ...]]]  # number of times that each op moved these inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +24,6 @@ class OpProgram:
     compares_values: bool = True  # all calls have the same values, in spite of fake collectives
     compares_moves: bool = True  # clipping may move partial norms, or add them up in another way
     is_dynamic: bool = False  # the first dimension varies, and decisions do not depend on it
-    renew: Callable[[], None] | None = None  # called before a `step` that changes its input
-    recorded: RecordedDecisions | None = None  # of a captured step, in the original process
-    notes: Mapping[str, float | str] = field(
-        default_factory=dict
-    )  # facts to show next to size and mesh
     optimizer: torch.optim.Optimizer | None = None  # for variants that replace its step
     differentiates: bool = False  # each step runs a backward pass
     trains: bool = False  # each step makes new gradients for the optimizer

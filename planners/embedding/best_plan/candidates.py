@@ -19,6 +19,12 @@ from planners.embedding.search.space import (
 
 Bools = npt.NDArray[np.bool_]
 
+SAFETY = 1e-9
+"""More than the relative rounding error of a sum of floats; proofs allow for it."""
+
+ROUNDING = 2.0**-53
+"""The largest relative error of one rounding."""
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:

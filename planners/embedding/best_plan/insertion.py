@@ -5,25 +5,38 @@ with a small weight, and a penalty for memory beyond the capacity. The high powe
 approximates the maximum (the slowest rank) but also rewards less load on the second slowest rank.
 """
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from planners.embedding.search.compiling import inlined, subroutine
+from planners.embedding.best_plan.parts import ALL, HOST, RANK
+from planners.embedding.search.compiling import subroutine
 from planners.embedding.search.space import Floats, Floats2, Ints, Ints2, Placement
-
-NOWHERE = 1e300
-"""A number above the rating and the cost of any plan."""
-
-BEST, TARGET, PENALTY, BOUND, PRICE, BUDGET, MOVED = 0, 1, 2, 3, 4, 5, 6
-"""Indices of `State.figures`."""
-
-WORK, DOUBLINGS, RANKS, HOSTS, KEEPING = 0, 1, 2, 3, 4
-"""Indices of `State.counts`."""
 
 _MEMORY_WEIGHT = 0.001  # memory within capacity decides only between plans of equal perf
 _MOST_LOAD = 30.0  # highest load, times the target; more would overflow at the highest power
+
+
+class Figure(IntEnum):
+    """Indices of `State.figures`."""
+
+    BEST = 0  # milliseconds of the best plan, infinite if there is none
+    TARGET = 1  # milliseconds that the cost compares ranks with
+    PENALTY = 2  # on memory beyond the capacity, in parts of the capacity
+    BOUND = 3  # milliseconds; no plan rates lower
+    PRICE = 4  # of a moved byte
+    BUDGET = 5  # most bytes that a plan may move
+    MOVED = 6  # bytes that the current plan moves
+
+
+class Count(IntEnum):
+    """Indices of `State.counts`."""
+
+    WORK = 0  # ratings of a rank so far
+    DOUBLINGS = 1  # the exponent of perf in the cost is 12 * 2**DOUBLINGS
+    KEEPING = 2  # until a plan fits, one round in so many may give tables other options
 
 
 class Tables(NamedTuple):
@@ -32,7 +45,7 @@ class Tables(NamedTuple):
     options: Ints  # the candidates' option numbers, table by table
     first: Ints  # the index of each table's first candidate
     size: Floats  # memory of each table's smallest option, as a part of all memory
-    slot: Ints  # the index of each table's first shard in `State.ranks`, if it is not on all ranks
+    slot: Ints  # the index of each table's first shard in `Plan.ranks`, if it is not on all ranks
     first_shard: Ints
     estimate: Ints
     storage: Ints2
@@ -44,59 +57,58 @@ class Tables(NamedTuple):
     host_ranks: int
     home: Ints  # the previous rank of each shard, or -1; empty without a previous plan
     weight: Ints  # bytes moved if a shard is on any rank but its home
-    everywhere: Ints  # all ranks: those of the shards of each uniform option
-    owner: Ints  # the table of each shard in `State.ranks`
+    everywhere: Ints  # all ranks
+    owner: Ints  # the table of each shard in `Plan.ranks`
+
+
+class Plan(NamedTuple):
+    """A plan; table t's shards are in `ranks` from Tables.slot[t] on, those of uniform options not.
+
+    A uniform option has shard i on rank i.
+    """
+
+    options: Ints  # the option of each table, or -1
+    ranks: Ints  # the rank of each shard
 
 
 class State(NamedTuple):
     """The current plan of a local search, and the best plan that it has found."""
 
-    chosen: Ints  # the option of each table
-    ranks: Ints  # the rank of each shard that is not of a uniform option; table t's from slot[t]
+    plan: Plan  # the current one
+    kept: Plan  # the options and ranks, before the round, of the tables that it removes
+    best: Plan  # its options are -1 if there is none
     perf: Floats  # milliseconds of each rank
     memory: Ints2  # bytes used on each rank, shape (ranks, 3)
     cost: Floats  # the cost of each rank
     first_on: Ints  # the first shard in a list of those on a rank, -1 if none, shape (ranks,)
     following: Ints  # the next shard in the list, -1 after the last one
     taken: Ints  # how many parts of the table in hand are on each host, shape (ranks,)
-    near_ranks: Ints  # the ranks and the hosts that a round rates; `counts` has their numbers
-    near_hosts: Ints
+    near: Ints2  # the units that a round rates, by RANK, HOST and ALL, shape (3, ranks)
+    near_count: Ints  # their number, shape (3,)
     picked: Ints  # the tables that a round removes, shape (MOST_REMOVED,)
-    kept_options: Ints  # their options and ranks before the round
-    kept_ranks: Ints2
-    best_chosen: Ints  # of the best plan; -1 if there is none
-    best_ranks: Ints
-    figures: Floats  # best rating, target, penalty, bound; price of a byte, budget, bytes moved
-    counts: Ints  # ratings of a rank so far; perf's exponent is 12 * 2**doublings; near_*; keeping
+    figures: Floats  # by Figure
+    counts: Ints  # by Count
     random: npt.NDArray[np.uint64]
-
-
-@inlined
-def ranks_of(tables: Tables, state: State, table: int) -> Ints:
-    """Return the ranks of a table's shards, as a view."""
-    option = state.chosen[table]
-    ranks, begin = state.ranks, tables.slot[table]
-    if tables.placement[option] == Placement.UNIFORM:
-        ranks, begin = tables.everywhere, 0
-    return ranks[begin : begin + tables.first_shard[option + 1] - tables.first_shard[option]]
 
 
 @subroutine
 def rank_cost(tables: Tables, state: State, rank: int, perf: float, hbm: int, ddr: int) -> float:
     """Return the cost of a rank with this perf and memory."""
-    load = min(perf / state.figures[TARGET], _MOST_LOAD)
+    # 1. Perf: load ** 12, squared `DOUBLINGS` times.
+    load = min(perf / state.figures[Figure.TARGET], _MOST_LOAD)
     load *= load
     load *= load
-    cost = load * load * load  # load ** 12, squared `doublings` times below
-    for _ in range(state.counts[DOUBLINGS]):
+    cost = load * load * load
+    for _ in range(state.counts[Count.DOUBLINGS]):
         cost *= cost
+    # 2. Memory: its 12th power; if it is too large, a penalty, and 1 as on a rank at the target.
     for kind, used in ((0, hbm), (1, ddr)):
         part = used * tables.share[rank, kind]
         squared = part * part
         squared *= squared
         cost += _MEMORY_WEIGHT * squared * squared * squared
         if used > tables.capacity[rank, kind]:
-            cost += state.figures[PENALTY] * (part - 1.0) + 1.0
+            cost += state.figures[Figure.PENALTY] * (part - 1.0) + 1.0
     return float(cost)
 
 
@@ -108,8 +120,9 @@ def _put(tables: Tables, state: State, shard: int, rank: int, sign: int) -> None
     state.memory[rank, 0] += sign * tables.storage[estimate, 0]
     state.memory[rank, 1] += sign * tables.storage[estimate, 1]
     if len(tables.home) > 0 and tables.home[shard] != rank:
-        state.figures[MOVED] += sign * tables.weight[shard]
-    state.counts[WORK] += 1
+        state.figures[Figure.MOVED] += sign * tables.weight[shard]
+    # Invariant: `cost` is that of the rank's perf and memory, so a round only adds up ranks.
+    state.counts[Count.WORK] += 1
     state.cost[rank] = rank_cost(
         tables, state, rank, state.perf[rank], state.memory[rank, 0], state.memory[rank, 1]
     )
@@ -118,9 +131,12 @@ def _put(tables: Tables, state: State, shard: int, rank: int, sign: int) -> None
 @subroutine
 def put_table(tables: Tables, state: State, table: int, sign: int) -> None:
     """Add all shards of a table to their ranks, or remove them if `sign` is -1."""
-    shard, ranks = tables.first_shard[state.chosen[table]], ranks_of(tables, state, table)
-    for index in range(len(ranks)):
-        _put(tables, state, shard + index, ranks[index], sign)
+    option, slot = state.plan.options[table], tables.slot[table]
+    begin, end = tables.first_shard[option], tables.first_shard[option + 1]
+    uniform = tables.placement[option] == Placement.UNIFORM
+    for index in range(end - begin):
+        rank = index if uniform else state.plan.ranks[slot + index]
+        _put(tables, state, begin + index, rank, sign)
 
 
 @subroutine
@@ -135,6 +151,15 @@ def _part_size(tables: Tables, option: int) -> int:
 
 
 @subroutine
+def _unit_of(tables: Tables, option: int) -> int:
+    """Return the unit that takes a part of an option, or all parts of HOST_COLUMNS."""
+    placement = tables.placement[option]
+    if placement == Placement.UNIFORM:
+        return ALL
+    return RANK if placement == Placement.DEVICE else HOST
+
+
+@subroutine
 def _cheapest(
     tables: Tables, state: State, shard: int, size: int, units: Ints, most: int, limit: float
 ) -> tuple[float, int]:
@@ -144,12 +169,14 @@ def _cheapest(
     `most` parts of the option is left out. The cost is `limit` if no unit adds less.
     """
     least, chosen = limit, -1
-    state.counts[WORK] += len(units) * size
+    state.counts[Count.WORK] += len(units) * size
     for unit in units:
         if state.taken[unit] > most:
             continue
         added = 0.0
         for index in range(size):
+            # 1. What the shard adds to its rank's cost. No shard lowers the cost of a rank, so the
+            # sum so far is a lower bound of what the unit adds.
             rank, estimate = unit * size + index, tables.estimate[shard + index]
             added -= state.cost[rank]
             added += rank_cost(
@@ -160,51 +187,44 @@ def _cheapest(
                 state.memory[rank, 0] + tables.storage[estimate, 0],
                 state.memory[rank, 1] + tables.storage[estimate, 1],
             )
+            # 2. The price of its bytes, unless it stays at home.
             if len(tables.home) > 0 and tables.home[shard + index] != rank:
-                added += state.figures[PRICE] * tables.weight[shard + index]
+                added += state.figures[Figure.PRICE] * tables.weight[shard + index]
             if added >= least:
                 break
+        # 3. Of equally cheap units, the first one.
         if added < least:
             least, chosen = added, unit
     return least, chosen
 
 
-@inlined
-def _units(tables: Tables, state: State, option: int) -> Ints:
-    """Return the ranks, the hosts or the only unit on which a round rates an option's parts."""
-    placement = tables.placement[option]
-    if placement == Placement.UNIFORM:
-        units = tables.everywhere[:1]
-    elif placement == Placement.DEVICE:
-        units = state.near_ranks[: state.counts[RANKS]]
-    else:
-        units = state.near_hosts[: state.counts[HOSTS]]
-    return units
-
-
 @subroutine
 def _place_parts(tables: Tables, state: State, table: int, units: Ints) -> float:
     """Put each part of a table on the unit where it adds least cost; return the added cost."""
-    option, slot = state.chosen[table], tables.slot[table]
+    option, slot = state.plan.options[table], tables.slot[table]
     begin, size = tables.first_shard[option], _part_size(tables, option)
     parts = (tables.first_shard[option + 1] - begin) // size
-    placement, hosts = tables.placement[option], len(state.near_hosts)
+    placement, hosts = tables.placement[option], len(tables.capacity) // tables.host_ranks
     total = 0.0
     for part in range(parts):
+        # 1. The cheapest unit. No host gets a second part before every host has one, so the hosts
+        # that the round rates may all be taken; then every host is rated.
         shard, most = begin + part * size, 0
-        if placement == Placement.HOSTS:  # no host gets a second part before every host has one
+        if placement == Placement.HOSTS:
             most = part // hosts
-        added, unit = _cheapest(tables, state, shard, size, units, most, NOWHERE)
-        if unit < 0:  # the rated hosts are taken
+        added, unit = _cheapest(tables, state, shard, size, units, most, np.inf)
+        if unit < 0:
             every = tables.everywhere[:hosts]
-            added, unit = _cheapest(tables, state, shard, size, every, most, NOWHERE)
+            added, unit = _cheapest(tables, state, shard, size, every, most, np.inf)
+        # 2. Put its shards there, before the next part is rated.
         total += added
         for index in range(size):
             _put(tables, state, shard + index, unit * size + index, 1)
             if placement != Placement.UNIFORM:
-                state.ranks[slot + part * size + index] = unit * size + index
+                state.plan.ranks[slot + part * size + index] = unit * size + index
         if placement == Placement.HOSTS:
             state.taken[unit] += 1
+    # Invariant: between tables, no host is taken.
     if placement == Placement.HOSTS:
         state.taken[:hosts] = 0
     return total
@@ -213,11 +233,13 @@ def _place_parts(tables: Tables, state: State, table: int, units: Ints) -> float
 @subroutine
 def place(tables: Tables, state: State, table: int, option: int) -> float:
     """Place a table with this option where it adds least cost; return the added cost."""
-    state.chosen[table] = option
-    units = _units(tables, state, option)
+    state.plan.options[table] = option
+    unit = _unit_of(tables, option)
+    units = state.near[unit, : state.near_count[unit]]
     if tables.placement[option] != Placement.HOST_COLUMNS:
         return _place_parts(tables, state, table, units)
-    least, best = NOWHERE, 0
+    # The shards are on any ranks of one host: try each host, and keep the cheapest.
+    least, best = np.inf, 0
     for host in units:
         ranks = tables.everywhere[host * tables.host_ranks : (host + 1) * tables.host_ranks]
         added = _place_parts(tables, state, table, ranks)
@@ -235,25 +257,29 @@ def insert(tables: Tables, state: State, table: int, limit: float) -> None:
     Skip options with a shard of `limit` milliseconds or more, because they cannot improve a plan of
     that rating. If this skips all options, take the one with the cheapest largest shard.
     """
-    least, best = NOWHERE, -1
-    smallest, fallback = NOWHERE, -1
-    hosts = len(state.near_hosts)
+    least, best = np.inf, -1
+    smallest, fallback = np.inf, -1
+    hosts = len(tables.capacity) // tables.host_ranks
     for index in range(tables.first[table], tables.first[table + 1]):
+        # 1. Skip options with too expensive a shard.
         option = tables.options[index]
         if tables.largest[option] < smallest:
             smallest, fallback = tables.largest[option], option
         if tables.largest[option] >= limit:
             continue
-        placement, size = tables.placement[option], _part_size(tables, option)
+        # 2. Rate an option of one part without placing it.
+        size, unit = _part_size(tables, option), _unit_of(tables, option)
         begin, end = tables.first_shard[option], tables.first_shard[option + 1]
-        if end - begin == size and placement != Placement.HOST_COLUMNS:  # one part
-            units = _units(tables, state, option)
+        if end - begin == size and tables.placement[option] != Placement.HOST_COLUMNS:
+            units = state.near[unit, : state.near_count[unit]]
             added, _ = _cheapest(tables, state, begin, size, units, 0, least)
-        elif min((end - begin) // size, hosts) > state.counts[HOSTS] and size > 1:
+        elif min((end - begin) // size, hosts) > state.near_count[HOST] and size > 1:
             continue  # rating all hosts would take too long
+        # 3. Place one of several parts, since each changes where the next ones are cheapest.
         else:
             added = place(tables, state, table, option)
             put_table(tables, state, table, -1)
+        # 4. Of equally cheap options, the first one.
         if added < least:
             least, best = added, option
     place(tables, state, table, best if best >= 0 else fallback)

@@ -27,7 +27,14 @@ import highspy
 import numpy as np
 from scipy.sparse import block_array, coo_array, csr_array, eye_array, hstack
 
-from planners.embedding.best_plan.candidates import Bools, Candidates, all_candidates, candidates
+from planners.embedding.best_plan.candidates import (
+    ROUNDING,
+    SAFETY,
+    Bools,
+    Candidates,
+    all_candidates,
+    candidates,
+)
 from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import (
@@ -38,12 +45,7 @@ from planners.embedding.search.space import (
     SearchSpace,
 )
 
-_GIANT = 0.5 + 1e-9  # part of a rank; at most one such shard fits on it
-_FACTORS, _LEAST_FACTOR = 24, 0.3  # scales for each pair of kinds, and their least factor
 _MOST_GIANTS = 2_000  # candidates up to which limits of giants are worth their time
-
-_UNIT = 2.0**-53  # relative error of one rounding, at most
-_OTHER_ROUNDINGS = 16  # of a term or a sum at dual prices; most sums over tables are exact
 
 
 def linear_bound(options: Candidates, deadline: Deadline | None = None) -> tuple[float, Ints]:
@@ -124,7 +126,7 @@ def least_perf(options: Candidates) -> Floats:
     """
     counts = np.diff(options.space.first_shard)[options.options]
     most_on_a_rank = np.maximum.reduceat(counts, options.first[:-1]).sum()
-    rounded = (counts + most_on_a_rank + 8) * _UNIT
+    rounded = (counts + most_on_a_rank + 8) * ROUNDING
     return np.asarray(options.space.option_perf[options.options] * (1 - rounded))
 
 
@@ -187,7 +189,8 @@ class LinearProgramme:
         self._candidates, self._first = options, options.first[:-1]
         self._rows = rows = rows or _rows_in_sum(options)
         terms = np.diff(rows.needs.indptr) + rows.owner.T @ np.diff(rows.stays.indptr)
-        self._rounding = (_OTHER_ROUNDINGS + terms.max(initial=0)) * _UNIT
+        # Of a cost, a sum of so many terms at dual prices, and of the sums that are not exact.
+        self._rounding = (16 + terms.max(initial=0)) * ROUNDING
         self._highs = Solver()
         # Rows: one per table; the limits; each shard at home has at most its option's fraction.
         # Columns: the slowest rank; candidates, with all shards moved; shards at home.
@@ -260,7 +263,7 @@ class LinearProgramme:
             return None
         least = np.minimum.reduceat(costs, self._first)
         least = np.repeat(least, np.diff(self._candidates.first))
-        slack = 1e-9 * (np.abs(least) + self._rows.limits @ prices)
+        slack = SAFETY * (np.abs(least) + self._rows.limits @ prices)
         return np.asarray(allowed & (costs - least <= spare + slack))
 
     def _solution(self, allowed: Bools, deadline: Deadline) -> Any | None:
@@ -343,11 +346,11 @@ def programme_of_giants(options: Candidates, at_most: float) -> "LinearProgramme
     # 2. Their weights, and the sum of them in each option.
     weights = []
     for scarce, other in permutations(range(needs.shape[1]), 2):
-        is_giant = needs[:, scarce] > _GIANT
+        is_giant = needs[:, scarce] > 0.5 + SAFETY
         if not is_giant[used].any():
             continue
         least_left = max(1.0 - needs[used, scarce].max(), 1e-3)
-        for factor in np.geomspace(_LEAST_FACTOR, 1.0 / least_left, _FACTORS).tolist():
+        for factor in np.geomspace(0.3, 1.0 / least_left, 24).tolist():
             beside = np.minimum(needs[:, other], factor * needs[:, scarce])
             alone = np.maximum(needs[:, other], 1.0 - factor * (1.0 - needs[:, scarce]))
             weight = np.where(is_giant, alone, beside)
@@ -359,7 +362,7 @@ def programme_of_giants(options: Candidates, at_most: float) -> "LinearProgramme
     of_shards = hstack([rows.stays, csr_array((0, count))], "csr")
     more = _Rows(
         unit=rows.unit,
-        limits=np.append(rows.limits, np.full(count, 1.0 + 1e-9)),
+        limits=np.append(rows.limits, np.full(count, 1.0 + SAFETY)),
         is_time=np.append(rows.is_time, np.zeros(count)),
         needs=hstack([rows.needs, np.column_stack(weights) / options.usable.sum()], "csr"),
         owner=rows.owner,

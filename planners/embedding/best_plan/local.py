@@ -6,17 +6,8 @@ from collections.abc import Callable
 import numpy as np
 
 from planners.embedding.best_plan.candidates import Candidates
-from planners.embedding.best_plan.insertion import (
-    BEST,
-    KEEPING,
-    NOWHERE,
-    TARGET,
-    WORK,
-    State,
-    Tables,
-)
+from planners.embedding.best_plan.insertion import Count, Figure, Plan, State, Tables
 from planners.embedding.best_plan.rounds import (
-    KEEPING_ALL,
     KEEPING_SOME,
     MOST_REMOVED,
     SAMPLE,
@@ -33,7 +24,6 @@ WORK_AT_ONCE = 4_000_000
 _TABLES_AT_FULL_HEAT = 32
 """With more tables the heat is less in proportion: a round changes a smaller part of the cost."""
 
-_FIRST_PENALTY = 1000.0  # high enough that the first plan fits; tuned later
 _NO_TABLES = np.empty(0, np.int64)
 
 
@@ -73,7 +63,7 @@ class LocalSearch:
         """Return a plan with these options, shape (T,), each placed where it adds least cost."""
         state = self._empty(0)
         if self._many_ranks:
-            state.counts[KEEPING] = KEEPING_ALL
+            state.counts[Count.KEEPING] = 2**40  # all keep theirs until a plan fits
         self._search(state, self._order(options), options)
         return state
 
@@ -86,18 +76,19 @@ class LocalSearch:
         ends = np.cumsum(np.diff(space.first_shard)[options])
         for option, on in zip(options.tolist(), np.split(ranks, ends[:-1]), strict=False):
             table = space.table[option]
-            state.chosen[table] = option
+            state.plan.options[table] = option
             if space.placement[option] != Placement.UNIFORM:
-                state.ranks[self.tables.slot[table] : self.tables.slot[table] + len(on)] = on
-        missing = np.flatnonzero(state.chosen < 0)
+                slot = self.tables.slot[table]
+                state.plan.ranks[slot : slot + len(on)] = on
+        missing = np.flatnonzero(state.plan.options < 0)
         order = missing[np.argsort(-self.tables.size[missing], kind="stable")]
-        self._search(state, order, np.full_like(state.chosen, -1))
+        self._search(state, order, np.full_like(state.plan.options, -1))
         return state
 
     def start_that_fits(self, work: int, ended: Callable[[], bool]) -> State:
         """Return the first plan that fits, or one that nearly fits if work runs out before."""
         state, options = self._empty(0), self._candidates.smallest
-        state.figures[TARGET] = self._candidates.any_rating  # so memory alone decides
+        state.figures[Figure.TARGET] = self._candidates.any_rating  # so memory alone decides
         self._search(state, self._order(options), options)
         self.run(state, work, 0.5, lambda: self.best is not None or ended())
         return state
@@ -117,9 +108,9 @@ class LocalSearch:
 
         The accepted rise in cost, relative to the cost, falls linearly from `heat` to 0.
         """
-        heat *= min(1.0, _TABLES_AT_FULL_HEAT / len(state.chosen))
-        started = int(state.counts[WORK])
-        while (done := int(state.counts[WORK]) - started) < work and not ended():
+        heat *= min(1.0, _TABLES_AT_FULL_HEAT / len(state.plan.options))
+        started = int(state.counts[Count.WORK])
+        while (done := int(state.counts[Count.WORK]) - started) < work and not ended():
             more = math.ceil(min(WORK_AT_ONCE, work - done))
             hot, cold = heat * (1 - done / work), heat * max(1 - (done + more) / work, 0.0)
             self._search(state, _NO_TABLES, _NO_TABLES, more, hot, cold)
@@ -134,9 +125,9 @@ class LocalSearch:
         cold: float = 0.0,
     ) -> None:
         """Call `rounds.search`, and record the state's plan if it is the best so far."""
-        before = state.figures[BEST]
+        before = state.figures[Figure.BEST]
         self.rounds += search(self.tables, state, order, options, work, hot, cold)
-        if state.figures[BEST] < min(before, self.best_rating):
+        if state.figures[Figure.BEST] < min(before, self.best_rating):
             plan, space = plan_of(self.tables, state), self._candidates.space
             rating = load_of(space, *plan, len(state.perf)).rating
             if rating < self.best_rating:
@@ -148,32 +139,36 @@ class LocalSearch:
         The exponent of perf in the cost is 12 * 2**doublings.
         """
         self.starts += 1
-        tables, best = self.tables, min(self.best_rating, NOWHERE)
-        count, ranks = len(tables.first) - 1, len(tables.capacity)
-        shards, most_shards = tables.slot[-1], int(np.diff(tables.slot).max())
+        tables, best = self.tables, self.best_rating
+        count, ranks, shards = len(tables.first) - 1, len(tables.capacity), tables.slot[-1]
         scale = self.bound or float(self._candidates.largest.max()) or 1.0
-        price = 1.0 / max(float(tables.weight.max(initial=0)), 1.0)
-        keeping = KEEPING_SOME if self._many_ranks else 1
+        figures = np.zeros(len(Figure))
+        figures[Figure.BEST], figures[Figure.TARGET] = best, target_of(best, scale)
+        figures[Figure.BOUND], figures[Figure.BUDGET] = scale, self.budget
+        figures[Figure.PENALTY] = 1000.0  # high enough that the first plan fits; tuned later
+        figures[Figure.PRICE] = 1.0 / max(float(tables.weight.max(initial=0)), 1.0)
+        counts = np.zeros(len(Count), np.int64)
+        counts[Count.DOUBLINGS] = doublings
+        counts[Count.KEEPING] = KEEPING_SOME if self._many_ranks else 1
         random = np.random.default_rng([self._seed, self.starts])
-        figures = [best, target_of(best, scale), _FIRST_PENALTY, scale, price, self.budget, 0.0]
+        plan, kept, best_plan = (
+            Plan(np.full(count, -1, np.int64), np.zeros(shards, np.int64)) for _ in range(3)
+        )
         return State(
-            chosen=np.full(count, -1, np.int64),
-            ranks=np.zeros(shards, np.int64),
+            plan=plan,
+            kept=kept,
+            best=best_plan,
             perf=np.zeros(ranks),
             memory=np.zeros((ranks, 3), np.int64),
             cost=np.zeros(ranks),
             first_on=np.zeros(ranks, np.int64),
             following=np.zeros(shards, np.int64),
             taken=np.zeros(ranks, np.int64),
-            near_ranks=np.zeros(ranks, np.int64),
-            near_hosts=np.zeros(ranks // tables.host_ranks, np.int64),
+            near=np.zeros((3, ranks), np.int64),
+            near_count=np.zeros(3, np.int64),
             picked=np.zeros(MOST_REMOVED, np.int64),
-            kept_options=np.zeros(MOST_REMOVED, np.int64),
-            kept_ranks=np.zeros((MOST_REMOVED, most_shards), np.int64),
-            best_chosen=np.full(count, -1, np.int64),
-            best_ranks=np.zeros(shards, np.int64),
-            figures=np.array(figures),
-            counts=np.array([0, doublings, 0, 0, keeping], np.int64),
+            figures=figures,
+            counts=counts,
             random=random.integers(1, 2**63, 1, np.uint64),  # xorshift would stay at 0
         )
 
@@ -217,9 +212,7 @@ def local_tables(candidates: Candidates, moves: Moves | None = None) -> Tables:
 
 def plan_of(tables: Tables, state: State) -> tuple[Ints, Ints]:
     """Return a state's best plan, else the current one: options, and the ranks of their shards."""
-    options, ranks = state.chosen, state.ranks
-    if state.best_chosen[0] >= 0:
-        options, ranks = state.best_chosen, state.best_ranks
+    options, ranks = state.best if state.best.options[0] >= 0 else state.plan
     counts = np.diff(tables.first_shard)[options].tolist()
     uniform = tables.placement[options] == Placement.UNIFORM
     slots = zip(tables.slot.tolist(), counts, uniform.tolist(), strict=False)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from planners.embedding.best_plan.candidates import Candidates
+from planners.embedding.best_plan.candidates import ROUNDING, Candidates
 from planners.embedding.best_plan.linear import solving
 from planners.embedding.best_plan.parts import HOST, RANK, parts_of, places, rounds
 from planners.embedding.search.outcome import Deadline
@@ -28,8 +28,6 @@ Placed = tuple[Ints, Ints]
 
 WORK = 2.0
 """CP-SAT's deterministic time for a proof: it takes up to about three times as many seconds."""
-
-_SHARE_OF_LIMIT = 0.2  # the part of a time limit that may be deterministic time
 
 _BITS = 40  # times and bytes have at most this many bits, for a proof to 1e-9 without overflow
 _MOST_PLACES = 50_000  # larger models hardly get beyond the linear programme in time
@@ -82,7 +80,7 @@ def packed(
     solver.parameters.presolve_inclusion_work_limit = 0
     solver.parameters.catch_sigint_signal = False  # a job's Ctrl-C is its own
     if deadline.seconds is not None:
-        work = min(work, _SHARE_OF_LIMIT * deadline.seconds)
+        work = min(work, 0.2 * deadline.seconds)  # a proof may take three times as many seconds
         solver.parameters.max_time_in_seconds = max(deadline.left, 0.0)
     solver.parameters.max_deterministic_time = work
     with solving:
@@ -215,7 +213,7 @@ class _Model:
     def milliseconds(self, units: int) -> float:
         """Return the milliseconds of a bound, rounded down as a rating is at every addition."""
         shards = int(np.diff(self._candidates.space.first_shard)[self._candidates.options].sum())
-        return units * self._unit * (1 - (shards + 8) * 2.0**-53)
+        return units * self._unit * (1 - (shards + 8) * ROUNDING)
 
     def plan(self, value: Any) -> Placed:
         """Return the plan of a solution; `value` maps a variable to its value."""

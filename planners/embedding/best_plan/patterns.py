@@ -15,7 +15,7 @@ import math
 import highspy
 import numpy as np
 
-from planners.embedding.best_plan.candidates import Bools, Candidates
+from planners.embedding.best_plan.candidates import SAFETY, Bools, Candidates
 from planners.embedding.best_plan.linear import Solver, is_solved
 from planners.embedding.best_plan.parts import HOST, RANK, parts_of
 from planners.embedding.best_plan.presolve import Presolve, climb
@@ -27,10 +27,8 @@ from planners.embedding.search.space import Floats, Ints
 # bound is close to the best rating anyway.
 _MOST_TABLES, _MOST_SHARDS = 40, 20_000
 
-# The work of a bound, in nodes of the search for patterns, about 20 million per second of CPU; with
-# a time limit, at most a tenth of it.
-_WORK, _WORK_PER_SECOND = 8_000_000, 2e6
-_SAFETY = 1e-8  # more than the relative rounding error of a sum
+_WORK = 8_000_000
+"""The work of a bound, in nodes of the search for patterns: about 0.4 s of CPU."""
 
 
 def worth_patterns(candidates: Candidates) -> bool:
@@ -49,7 +47,8 @@ def pattern_bound(
     """
     work = _WORK
     if deadline.seconds is not None:
-        work = min(work, int(_WORK_PER_SECOND * deadline.seconds) + 1)
+        # The nodes of a tenth of the time limit.
+        work = min(work, int(_WORK * deadline.seconds / 4) + 1)
     programme = _ConfigurationProgramme(candidates, work)
     if math.isinf(at_most) and programme.impossible(candidates.any_rating):
         return math.inf
@@ -120,13 +119,13 @@ class _ConfigurationProgramme:
                     master.add(kind, of_kind.table[pattern], of_kind.share[pattern])
             # 4. By duality no mixture covers more of every table than `total` divided by the sum of
             # the tables' values. If this is below 1, the rating is impossible.
-            if total * (1 + _SAFETY) < math.fsum(worth) * (1 - _SAFETY):
+            if total * (1 + SAFETY) < math.fsum(worth) * (1 - SAFETY):
                 return True
             if not improved:
                 return False
             # 5. Mix the known patterns; if they cover all tables, nothing is proven.
             covered, worth, level = master.solve()
-            if covered >= 1.0 - 1e-9:
+            if covered >= 1.0 - SAFETY:
                 return False
         return False
 
@@ -136,14 +135,14 @@ class _ConfigurationProgramme:
         cost = self._figures / whole
         largest = cost.max(axis=1)
         room = np.full(len(cost), np.inf)
-        np.divide(1.0 + 1e-9, largest, out=room, where=largest > 0)
+        np.divide(1.0 + SAFETY, largest, out=room, where=largest > 0)
         most = np.minimum(self._most, np.minimum(room, 1e6).astype(np.int64))
         most[~allowed[self._candidate]] = 0
         piece = np.repeat(np.arange(len(most)), most)
         times = np.arange(len(piece)) - np.repeat(np.cumsum(most) - most, most) + 1
         table = self._table[piece]
         first = np.searchsorted(table, np.arange(self._tables + 1))
-        return Items(table, first, self._share[piece] * times, cost[piece] * times[:, None])
+        return Items(first, self._share[piece] * times, cost[piece] * times[:, None])
 
 
 def _one_per_device(figures: Floats) -> list[tuple[float, int, Floats]]:

@@ -13,14 +13,13 @@ from functools import cached_property
 
 import numpy as np
 
-from planners.embedding.best_plan.candidates import Bools, Candidates
+from planners.embedding.best_plan.candidates import SAFETY, Bools, Candidates
 from planners.embedding.best_plan.linear import LinearProgramme, programme_of_giants
 from planners.embedding.best_plan.parts import ALL, HOST, parts_of
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints
 
 _MOST_SHARDS = 4_000_000  # uniform options times ranks; above, fitting would take too long
-_SAFETY = 1e-9  # allows for rounding of sums
 _PER_BLOCK = 2_000_000  # most elements of a temporary array, to limit memory
 
 _PRECISION = 2e-3  # relative precision of a bound, less than the gap that ends a search
@@ -84,7 +83,7 @@ class Presolve:
     def fitting(self, limit: float, allowed: Bools) -> Bools:
         """Return a mask of the allowed candidates that may fit in a plan that rates <= `limit`."""
         usable, storage = self._candidates.usable, self._candidates.devices.storage
-        time = np.where(usable, limit * (1 + _SAFETY), 0.0)
+        time = np.where(usable, limit * (1 + SAFETY), 0.0)
         room = np.column_stack([time, storage])
         while self._is_small and self._has_plans(allowed):
             kept = self._fitting(room, allowed)
@@ -108,7 +107,7 @@ class Presolve:
         taken[self._table[allowed & ~self._everywhere]] = 0.0
         # 2. What they leave to the others.
         left = room - taken.sum(axis=0)
-        left[:, 0] += _SAFETY * room[:, 0] if np.isfinite(room[0, 0]) else 0.0
+        left[:, 0] += SAFETY * room[:, 0] if np.isfinite(room[0, 0]) else 0.0
         kept = allowed.copy()
         kept[allowed & self._everywhere] = (rows <= left + taken[table]).all(axis=(1, 2))
         others = np.flatnonzero(allowed & ~self._everywhere)

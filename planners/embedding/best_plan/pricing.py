@@ -9,36 +9,38 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planners.embedding.best_plan.candidates import SAFETY
 from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Floats, Floats2, Floats3, Ints, Ints2
 
 _LEVELS = 256  # levels of a weight in the dynamic programme; more cost more time than they save
-_TOLERANCE = 1e-9  # a pattern may exceed a limit by this part, because of rounding
 _STEPS = 150  # most subgradient steps; usually far fewer suffice
 _NODES = 150_000  # most nodes of a search, some 10 ms
-_STEPS_OF_A_NODE = 50  # steps of the dynamic programme that take as long as a node
 
 
 class Items(NamedTuple):
     """The items of all tables, sorted by table: fractions of a table that a device can contain."""
 
-    table: Ints  # the table of each item, shape (I,)
     first: Ints  # the index of each table's first item, shape (T + 1,)
     share: Floats  # the fraction of its table, shape (I,)
     cost: Floats2  # part of each limit (time, then kinds of memory) that it uses, shape (I, L)
+
+    @property
+    def table(self) -> Ints:
+        """The table of each item, shape (I,)."""
+        return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
 
 
 class Branches(NamedTuple):
     """The items as branches of the search, grouped by table in the order of branching.
 
-    The branches of the table at depth d begin at first[d], the highest reduced value first; one of
-    them takes no item.
+    The branches of the table at depth d begin at first[d], the highest reduced value (the value
+    minus the price of its cost) first; one of them takes no item.
     """
 
     first: Ints  # shape (D + 1,)
     item: Ints  # item number, or -1 for no item, shape (B,)
     value: Floats
-    reduced: Floats  # the value minus the price of its cost
     cost: Floats2  # shape (B, L)
     weight: Ints2  # the cost in levels, rounded down, shape (B, L)
 
@@ -62,12 +64,13 @@ def most_valuable_pattern(
     depths, limits = len(branches.first) - 1, len(prices)
     within = np.empty((depths + 1, limits, _LEVELS + 1))
     fill_most(branches, within)
-    work = branches.weight.size * _LEVELS // _STEPS_OF_A_NODE
+    work = branches.weight.size * _LEVELS // 50  # so many steps take as long as a node
     most = min(most, float(within[0, :, -1].min()))
     if most < floor:
         return floor, none, work
     # 3. A search for the best pattern above the floor.
-    highest = branches.reduced[branches.first[:-1]]
+    first = branches.first[:-1]
+    highest = branches.value[first] - branches.cost[first] @ prices
     rest = np.append(np.cumsum(highest[::-1])[::-1], 0.0) + 1e-12 * most
     best, position = np.full(depths, -1), np.zeros(depths + 1, np.int64)
     value, used = np.zeros(depths + 1), np.zeros((depths + 1, limits))
@@ -226,7 +229,7 @@ def find_best(
             still = left[depth, limit] - branches.weight[at, limit]
             used[depth + 1, limit], left[depth + 1, limit] = more, still
             reached += prices[limit] * (1.0 - more)
-            fits = fits and more <= 1.0 + _TOLERANCE and still >= 0
+            fits = fits and more <= 1.0 + SAFETY and still >= 0
             fits = fits and worth + most[depth + 1, limit, still] > level
         if reached <= level:  # items are sorted by reduced value: the next ones reach no more
             depth -= 1
@@ -243,21 +246,21 @@ def find_best(
 def _branches(items: Items, worth: Floats, prices: Floats) -> Branches:
     """Return the branches for the items of all tables with `worth` > 0, the largest table first."""
     # 1. Order the tables by their largest item.
-    tables = np.flatnonzero((worth > 0) & (np.diff(items.first) > 0))
+    tables, table = np.flatnonzero((worth > 0) & (np.diff(items.first) > 0)), items.table
     size = np.zeros(len(worth))
-    np.maximum.at(size, items.table, items.cost.max(axis=1))
+    np.maximum.at(size, table, items.cost.max(axis=1))
     tables = tables[np.argsort(-size[tables], kind="stable")]
     depth = np.full(len(worth), -1)
     depth[tables] = np.arange(len(tables))
     # 2. List the items of these tables, and after them the branches without an item.
-    item = np.flatnonzero(depth[items.table] >= 0)
-    at = np.concatenate([depth[items.table[item]], np.arange(len(tables))])
-    value = np.concatenate([worth[items.table[item]] * items.share[item], np.zeros(len(tables))])
+    item = np.flatnonzero(depth[table] >= 0)
+    at = np.concatenate([depth[table[item]], np.arange(len(tables))])
+    value = np.concatenate([worth[table[item]] * items.share[item], np.zeros(len(tables))])
     cost = np.concatenate([items.cost[item], np.zeros((len(tables), len(prices)))])
     item = np.concatenate([item, np.full(len(tables), -1)])
     # 3. Sort the branches of each table by their reduced value.
     reduced = value - cost @ prices
     order = np.lexsort((-reduced, at))
-    weight = np.floor(cost * (_LEVELS / (1 + 10 * _TOLERANCE))).astype(np.int64)
+    weight = np.floor(cost * (_LEVELS / (1 + 10 * SAFETY))).astype(np.int64)
     first = np.searchsorted(at[order], np.arange(len(tables) + 1))
-    return Branches(first, item[order], value[order], reduced[order], cost[order], weight[order])
+    return Branches(first, item[order], value[order], cost[order], weight[order])

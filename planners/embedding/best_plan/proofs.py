@@ -26,8 +26,13 @@ from planners.embedding.best_plan.presolve import presolve_bound, presolved
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Ints
 
-RUNGS = ("memory", "costs", "patterns", "ranks")
-"""The names of the proofs, from the fastest to the strongest."""
+RUNGS = {
+    "memory": "the linear programme",
+    "costs": "reduced costs",
+    "patterns": "patterns of devices",
+    "ranks": "whole shards on single ranks",
+}
+"""The proofs, from the fastest to the strongest, with phrases for messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ def proofs(
     deadline: Deadline | None = None,
     *,
     hint: Placed | None = None,
-    rungs: Sequence[str] = RUNGS,
+    rungs: Sequence[str] = (*RUNGS,),
     work: float = WORK,
 ) -> Iterator[Proof]:
     """Yield proofs, each at least as high as the one before, until one reaches `at_most`.

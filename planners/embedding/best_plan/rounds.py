@@ -15,26 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from planners.embedding.best_plan.insertion import (
-    BEST,
-    BOUND,
-    BUDGET,
-    HOSTS,
-    KEEPING,
-    MOVED,
-    NOWHERE,
-    PENALTY,
-    PRICE,
-    RANKS,
-    TARGET,
-    WORK,
+    Count,
+    Figure,
+    Plan,
     State,
     Tables,
     insert,
     place,
     put_table,
     rank_cost,
-    ranks_of,
 )
+from planners.embedding.best_plan.parts import ALL, HOST, RANK
 from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Floats, Ints, Placement
 
@@ -44,40 +35,27 @@ MOST_REMOVED = 12
 SAMPLE = 64
 """Up to this number of ranks, a round rates them all."""
 
-# On more ranks, a round rates at most this number of the ranks and hosts that its tables leave, as
-# many of a previous plan, and so many random ones.
-_RANKS, _HOSTS = 24, 8
-_RANDOM_RANKS, _RANDOM_HOSTS = 16, 4
-# On more ranks, only one round in so many may give tables other options: those of the starts are
-# good, and a start that does not fit yet keeps them all.
-KEEPING_SOME, KEEPING_ALL = 4, 2**40
+# On more ranks, a round rates at most this number of the ranks that its tables leave, as many of a
+# previous plan, and two thirds as many random ones; and a third of these numbers or less in hosts.
+_NEAR = 24
 
-# Highest target, times the bound: if memory is scarce, a lower one is out of reach; higher is easy.
-_FARTHEST_TARGET = 1.15
-# Lowest target, times the best rating: far above a target, perf would outweigh missing memory.
-_LEAST_TARGET = 0.3
+KEEPING_SOME = 4
+"""On more ranks, only one round in so many may give tables other options: most are good already."""
 
-# Every 512 rounds, the penalty on missing memory and the price of a moved byte are multiplied or
-# divided by this factor, so that a fifth of the plans fit: most plans are then just too large, and
-# enough fit to find better ones. The limits keep the penalty above a rank's cost at the target (1)
-# and both within float precision.
+# The penalty on missing memory and the price of a moved byte are tuned after so many rounds.
 _TUNING_ROUNDS = 512
-_TUNING = 1.5
-_FITTING_SHARE = 0.2
-_LEAST_PENALTY, _MOST_PENALTY = 30.0, 1e6
-_LEAST_PRICE, _MOST_PRICE = 1e-16, 1e6
-
-_TRIES = 30  # to pick tables of two ranks
-
-_MIXED_ORDER = 8  # one round in 8 puts tables back in random order, not the largest first
 
 _ROUND = 500  # the other work of a round, in ratings of a rank
 
 
 def target_of(best: float, bound: float) -> float:
-    """Return the rating to aim for: halfway between best rating and bound, within limits."""
-    target = min(0.5 * (best + bound), _FARTHEST_TARGET * bound)
-    return target if best >= NOWHERE else max(target, _LEAST_TARGET * best)
+    """Return the rating to aim for: halfway between best rating and bound, within limits.
+
+    If memory is scarce, less than 1.15 times the bound is out of reach, and that much is easy. Far
+    below the best rating, perf would outweigh missing memory.
+    """
+    target = min(0.5 * (best + bound), 1.15 * bound)
+    return target if best == np.inf else max(target, 0.3 * best)
 
 
 _target_of = subroutine(target_of)
@@ -114,7 +92,7 @@ def where_largest(values: Floats) -> int:
 @subroutine
 def _all_cost(state: State) -> float:
     """Return the cost of a plan: the sum of its ranks' costs and the price of its moved bytes."""
-    cost = state.figures[PRICE] * state.figures[MOVED]
+    cost = state.figures[Figure.PRICE] * state.figures[Figure.MOVED]
     for rank in range(len(state.cost)):
         cost += state.cost[rank]
     return float(cost)
@@ -126,11 +104,11 @@ def _refresh(tables: Tables, state: State) -> None:
     state.perf[:] = 0.0
     state.memory[:] = 0
     state.first_on[:] = -1
-    state.figures[MOVED] = 0.0
+    state.figures[Figure.MOVED] = 0.0
     for rank in range(len(state.perf)):
         state.cost[rank] = rank_cost(tables, state, rank, 0.0, 0, 0)
-    for table in range(len(state.chosen)):
-        if state.chosen[table] >= 0:
+    for table in range(len(state.plan.options)):
+        if state.plan.options[table] >= 0:
             put_table(tables, state, table, 1)
             _link(tables, state, table)
 
@@ -147,14 +125,14 @@ def _note_if_best(tables: Tables, state: State) -> bool:
         if used[0] > capacity[0] or used[1] > capacity[1]:
             return False
     rating = state.perf[where_largest(state.perf)]
-    within = state.figures[MOVED] <= state.figures[BUDGET]
-    if within and rating < state.figures[BEST] * (1 - 1e-12):
-        state.figures[BEST] = rating
-        state.figures[TARGET] = _target_of(rating, state.figures[BOUND])
-        copy(state.best_chosen, state.chosen)
-        copy(state.best_ranks, state.ranks)
-        for table in range(len(state.chosen)):
-            if tables.largest[state.chosen[table]] >= rating:
+    within = state.figures[Figure.MOVED] <= state.figures[Figure.BUDGET]
+    if within and rating < state.figures[Figure.BEST] * (1 - 1e-12):
+        state.figures[Figure.BEST] = rating
+        state.figures[Figure.TARGET] = _target_of(rating, state.figures[Figure.BOUND])
+        copy(state.best.options, state.plan.options)
+        copy(state.best.ranks, state.plan.ranks)
+        for table in range(len(state.plan.options)):
+            if tables.largest[state.plan.options[table]] >= rating:
                 put_table(tables, state, table, -1)
                 insert(tables, state, table, rating)
         _refresh(tables, state)
@@ -162,30 +140,46 @@ def _note_if_best(tables: Tables, state: State) -> bool:
 
 
 @subroutine
+def _slots(tables: Tables, plan: Plan, table: int) -> tuple[int, int]:
+    """Return the first index of a table's shards in `plan.ranks`, and the one after the last."""
+    option, begin = plan.options[table], tables.slot[table]
+    if tables.placement[option] == Placement.UNIFORM:
+        return begin, begin
+    return begin, begin + tables.first_shard[option + 1] - tables.first_shard[option]
+
+
+@subroutine
 def _link(tables: Tables, state: State, table: int) -> None:
     """Enter a table's shards into the lists of their ranks, unless they are on all ranks."""
-    if tables.placement[state.chosen[table]] != Placement.UNIFORM:
-        slot = tables.slot[table]
-        for rank in ranks_of(tables, state, table):
-            state.following[slot] = state.first_on[rank]
-            state.first_on[rank] = slot
-            slot += 1
+    begin, end = _slots(tables, state.plan, table)
+    for slot in range(begin, end):
+        rank = state.plan.ranks[slot]
+        state.following[slot] = state.first_on[rank]
+        state.first_on[rank] = slot
 
 
 @subroutine
 def _unlink(tables: Tables, state: State, table: int) -> None:
     """Remove a table's shards from the lists of their ranks."""
-    if tables.placement[state.chosen[table]] != Placement.UNIFORM:
-        slot = tables.slot[table]
-        for rank in ranks_of(tables, state, table):
-            if state.first_on[rank] == slot:
-                state.first_on[rank] = state.following[slot]
-            else:
-                before = state.first_on[rank]
-                while state.following[before] != slot:
-                    before = state.following[before]
-                state.following[before] = state.following[slot]
-            slot += 1
+    begin, end = _slots(tables, state.plan, table)
+    for slot in range(begin, end):
+        rank = state.plan.ranks[slot]
+        if state.first_on[rank] == slot:
+            state.first_on[rank] = state.following[slot]
+        else:
+            before = state.first_on[rank]
+            while state.following[before] != slot:
+                before = state.following[before]
+            state.following[before] = state.following[slot]
+
+
+@subroutine
+def _copy_table(tables: Tables, target: Plan, source: Plan, table: int) -> None:
+    """Copy a table's option and the ranks of its shards from one plan to another."""
+    target.options[table] = source.options[table]
+    begin, end = _slots(tables, source, table)
+    for slot in range(begin, end):
+        target.ranks[slot] = source.ranks[slot]
 
 
 @subroutine
@@ -209,16 +203,18 @@ def _pick(tables: Tables, state: State) -> int:
     After a first one on any rank, they alternate between the costliest rank (in half of the rounds
     a random rank) and another random rank, which can so swap tables, as long as there are more.
     """
-    count, ranks = len(state.chosen), len(state.perf)
+    # 1. How many, and the two ranks to take them from.
+    count, ranks = len(state.plan.options), len(state.perf)
     wanted = min(2 + random_below(state, MOST_REMOVED - 1), count)
     costliest = where_largest(state.cost)
     if random_below(state, 2) == 0:
         costliest = random_below(state, ranks)
     other = random_below(state, ranks)
+    # 2. A table of one of them by turns; any table, if its list is empty or after 30 tries.
     done, tries = 0, 0
     while done < wanted:
         table = -1
-        if done > 0 and tries < _TRIES:
+        if done > 0 and tries < 30:
             table = _table_on(tables, state, costliest if done % 2 == 1 else other)
         if table < 0:
             table = random_below(state, count)
@@ -229,8 +225,8 @@ def _pick(tables: Tables, state: State) -> int:
         if not known:
             state.picked[done] = table
             done += 1
-    if random_below(state, _MIXED_ORDER) > 0:
-        # Large tables are placed first, while they fit: an insertion sort by descending size.
+    if random_below(state, 8) > 0:
+        # 3. In most rounds, large tables are placed first, while they fit: an insertion sort.
         for end in range(1, wanted):
             table, at = state.picked[end], end
             while at > 0 and tables.size[state.picked[at - 1]] < tables.size[table]:
@@ -243,24 +239,23 @@ def _pick(tables: Tables, state: State) -> int:
 @subroutine
 def _rate(tables: Tables, state: State, rank: int, most_ranks: int, most_hosts: int) -> None:
     """Have the round rate a rank and its host, unless there are enough; some may be there twice."""
-    ranks, hosts = state.counts[RANKS], state.counts[HOSTS]
-    host = min(rank // tables.host_ranks, len(state.near_hosts) - 1)
+    ranks, hosts = state.near_count[RANK], state.near_count[HOST]
+    every = len(state.perf) // tables.host_ranks
+    host = min(rank // tables.host_ranks, every - 1)
     if ranks < most_ranks:
-        state.near_ranks[ranks] = rank
-        state.counts[RANKS] += 1
-    known = hosts > 0 and state.near_hosts[hosts - 1] == host
-    if not known and hosts < min(most_hosts, len(state.near_hosts)):
-        state.near_hosts[hosts] = host
-        state.counts[HOSTS] += 1
+        state.near[RANK, ranks] = rank
+        state.near_count[RANK] += 1
+    known = hosts > 0 and state.near[HOST, hosts - 1] == host
+    if not known and hosts < min(most_hosts, every):
+        state.near[HOST, hosts] = host
+        state.near_count[HOST] += 1
 
 
 @subroutine
 def _sample(tables: Tables, state: State, count: int) -> None:
-    """Choose the ranks and hosts that a round rates.
-
-    They are the previous ranks of its tables, those that they leave, and random ones.
-    """
-    state.counts[RANKS] = state.counts[HOSTS] = 0
+    """Choose the ranks and hosts that a round rates."""
+    # 1. The previous ranks of the tables that it removes.
+    state.near_count[RANK] = state.near_count[HOST] = 0
     if len(tables.home) > 0:
         for index in range(count):
             table = state.picked[index]
@@ -269,16 +264,29 @@ def _sample(tables: Tables, state: State, count: int) -> None:
                 if tables.placement[option] != Placement.UNIFORM:
                     for shard in range(tables.first_shard[option], tables.first_shard[option + 1]):
                         if tables.home[shard] >= 0:
-                            _rate(tables, state, tables.home[shard], _RANKS, _HOSTS)
-    ranks, hosts = state.counts[RANKS] + _RANKS, state.counts[HOSTS] + _HOSTS
+                            _rate(tables, state, tables.home[shard], _NEAR, _NEAR // 3)
+    # 2. The ranks that these tables leave.
+    ranks, hosts = state.near_count[RANK] + _NEAR, state.near_count[HOST] + _NEAR // 3
     for index in range(count):
-        table = state.picked[index]
-        if tables.placement[state.chosen[table]] != Placement.UNIFORM:
-            for rank in ranks_of(tables, state, table):
-                _rate(tables, state, rank, ranks, hosts)
-    ranks, hosts = state.counts[RANKS] + _RANDOM_RANKS, state.counts[HOSTS] + _RANDOM_HOSTS
-    for _ in range(_RANDOM_RANKS):
+        begin, end = _slots(tables, state.plan, state.picked[index])
+        for slot in range(begin, end):
+            _rate(tables, state, state.plan.ranks[slot], ranks, hosts)
+    # 3. Random ones.
+    more = 2 * _NEAR // 3
+    ranks, hosts = state.near_count[RANK] + more, state.near_count[HOST] + _NEAR // 6
+    for _ in range(more):
         _rate(tables, state, random_below(state, len(state.perf)), ranks, hosts)
+
+
+@subroutine
+def _tuned(value: float, least: float, most: float, met: int) -> float:
+    """Return a penalty after rounds of which `met` had plans that met its limit.
+
+    A fifth of the plans should: most are then just too large, and enough fit to find better ones.
+    """
+    if met < 0.2 * _TUNING_ROUNDS:
+        return min(1.5 * value, most)
+    return max(value / 1.5, least)
 
 
 @kernel
@@ -295,58 +303,57 @@ def search(
     `memory`, `cost` and the moved bytes match `chosen` and `ranks`, up to rounding errors.
     """
     # 1. Place tables one by one; each may go on any rank.
-    copy(state.near_ranks, tables.everywhere)
-    copy(state.near_hosts, tables.everywhere)
-    state.counts[RANKS], state.counts[HOSTS] = len(state.near_ranks), len(state.near_hosts)
+    for unit in range(len(state.near_count)):
+        copy(state.near[unit], tables.everywhere)
+    hosts = len(state.perf) // tables.host_ranks
+    state.near_count[RANK], state.near_count[HOST] = len(state.perf), hosts
+    state.near_count[ALL] = 1
     _refresh(tables, state)
     for table in order:
         if options[table] < 0:
-            insert(tables, state, table, state.figures[BEST])
+            insert(tables, state, table, state.figures[Figure.BEST])
         else:
             place(tables, state, table, options[table])
     _refresh(tables, state)
     fits = _note_if_best(tables, state)
     cost = _all_cost(state)
     fitting, within, rounds = 0, 0, 0
-    started = state.counts[WORK]
-    while state.counts[WORK] - started < work:
+    started = state.counts[Count.WORK]
+    while state.counts[Count.WORK] - started < work:
         # 2. Tune the penalty and the price.
         if rounds > 0 and rounds % _TUNING_ROUNDS == 0:
-            factor = _TUNING if fitting < _FITTING_SHARE * _TUNING_ROUNDS else 1 / _TUNING
-            penalty = state.figures[PENALTY] * factor
-            state.figures[PENALTY] = min(max(penalty, _LEAST_PENALTY), _MOST_PENALTY)
-            factor = _TUNING if within < _FITTING_SHARE * _TUNING_ROUNDS else 1 / _TUNING
-            price = state.figures[PRICE] * factor
-            state.figures[PRICE] = min(max(price, _LEAST_PRICE), _MOST_PRICE)
+            # The limits keep the penalty above a rank's cost at the target (1), and both in range.
+            figures = state.figures
+            figures[Figure.PENALTY] = _tuned(figures[Figure.PENALTY], 30.0, 1e6, fitting)
+            figures[Figure.PRICE] = _tuned(figures[Figure.PRICE], 1e-16, 1e6, within)
             fitting, within = 0, 0
             _refresh(tables, state)
             cost = _all_cost(state)
-        part = (state.counts[WORK] - started) / work
+        part = (state.counts[Count.WORK] - started) / work
         rounds += 1
-        state.counts[WORK] += _ROUND + len(state.perf) // 4
+        state.counts[Count.WORK] += _ROUND + len(state.perf) // 4
         fitting += fits
-        within += state.figures[MOVED] <= state.figures[BUDGET]
+        within += state.figures[Figure.MOVED] <= state.figures[Figure.BUDGET]
         # 3. Remove tables.
         count = _pick(tables, state)
         if len(state.perf) > SAMPLE:
             _sample(tables, state, count)
         for index in range(count):
             table = state.picked[index]
-            state.kept_options[index] = state.chosen[table]
-            copy(state.kept_ranks[index], ranks_of(tables, state, table))
+            _copy_table(tables, state.kept, state.plan, table)
             _unlink(tables, state, table)
             put_table(tables, state, table, -1)
         # 4. Put them back where each adds least cost.
-        keeping = state.counts[KEEPING]
-        if state.best_chosen[0] >= 0:
+        keeping = state.counts[Count.KEEPING]
+        if state.best.options[0] >= 0:
             keeping = min(keeping, KEEPING_SOME)
         keeps = keeping > 1 and random_below(state, keeping) > 0
         for index in range(count):
             table = state.picked[index]
             if keeps:
-                place(tables, state, table, state.kept_options[index])
+                place(tables, state, table, state.kept.options[table])
             else:
-                insert(tables, state, table, state.figures[BEST])
+                insert(tables, state, table, state.figures[Figure.BEST])
             _link(tables, state, table)
         # 5. Threshold accepting (Dueck and Scheuer 1990) with a random threshold; else undo.
         worse = (hot + (cold - hot) * part) * random_below(state, 1000) / 1000.0
@@ -359,8 +366,7 @@ def search(
                 put_table(tables, state, state.picked[index], -1)
             for index in range(count):
                 table = state.picked[index]
-                state.chosen[table] = state.kept_options[index]
-                copy(ranks_of(tables, state, table), state.kept_ranks[index])
+                _copy_table(tables, state.plan, state.kept, table)
                 put_table(tables, state, table, 1)
                 _link(tables, state, table)
     return rounds

@@ -16,17 +16,18 @@ that results do not depend on the machine; with a time limit, the clock also end
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.best_plan.insertion import BEST, State
+from planners.embedding.best_plan.insertion import Figure, State
 from planners.embedding.best_plan.linear import LinearProgramme
 from planners.embedding.best_plan.local import LocalSearch
 from planners.embedding.best_plan.packing import WORK
-from planners.embedding.best_plan.proofs import Proof, proofs, untried
+from planners.embedding.best_plan.proofs import RUNGS, Proof, proofs, untried
 from planners.embedding.best_plan.rounds import SAMPLE
 from planners.embedding.best_plan.torchrec_rules import (
     can_be_placed_locally,
@@ -57,42 +58,38 @@ _MOST_PROPOSED = 10_000
 WORK_PER_SECOND = 120e6
 """Ratings of a rank in a second of CPU: 120 to 175 million on one core of a cloud machine."""
 
-# Without a limit, a user waits about 5 s at most for a search with its proofs; longer if tables
-# times ranks is over a million. With a limit, the proofs and proposals need the rest of it.
-_MOST_SECONDS, _SECONDS_PER_RANK = 4.0, 3e-7
-_SHARE_OF_LIMIT = 0.5
-
-# From a plan within this part of the bound, a high temperature only makes plans worse. So the next
-# run has this temperature and these doublings of the power of perf.
 _NEARLY = 0.02
-_RUN_NEARBY = (0.1, 4)
-# On many ranks, rounds are too few for high temperatures.
-_RUN_ON_MANY_RANKS = (0.1, 2)
+"""From a plan within this part of the bound, a high temperature only makes plans worse."""
 
-# Each run's temperature, and doublings of the power of perf (see insertion.rank_cost). A high
-# temperature and a low power are best if memory is scarce; otherwise plans are soon within _NEARLY
-# of the bound and continue with _RUN_NEARBY.
-_RUNS = ((2.0, 0), (2.0, 0), (0.1, 2))
 
-# Each start is a relaxed plan without shards above a part of the bound, in a part of the memory.
-# Small shards can be placed nearly unchanged; the best part differs between problems. On many
-# ranks, what counts is memory that is left.
-_STARTS = tuple((part, 1.0) for part in (math.inf, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3))
-_STARTS_ON_MANY_RANKS = tuple((1.0, fill) for fill in (1.0, 0.99, 0.98, 0.96, 0.93, 0.9))
-# Rounds improve each start: their part of all work, and their temperature.
-_ROUNDS_OF_START, _ROUNDS_OF_START_ON_MANY_RANKS = (0.02, 0.3), (0.05, 0.02)
-_WORK_TO_FIT = 0.2  # part of all work, to find any plan that fits if none is known
+class _Schedule(NamedTuple):
+    """The starts and runs of the local search; works are parts of `usual_work`.
 
-# If a plan is near enough, CP-SAT needs little time to prove a small problem's best plan.
-_PROVEN_BEST = 1e-10
-_WORK_IF_NEAR = 0.2
+    Each start is a relaxed plan without shards above a part of the bound, in a part of the memory.
+    Small shards can be placed nearly unchanged; the best part differs between problems.
+    A run has a temperature, and doublings of the power of perf (see insertion.rank_cost).
+    """
 
-_RUNG_NAMES = {
-    "memory": "the linear programme",
-    "costs": "reduced costs",
-    "patterns": "patterns of devices",
-    "ranks": "whole shards on single ranks",
-}
+    starts: Sequence[tuple[float, float]]
+    start_work: float
+    start_heat: float
+    runs: Sequence[tuple[float, int]]
+
+
+# A high temperature and a low power are best if memory is scarce.
+_ON_FEW_RANKS = _Schedule(
+    starts=[(part, 1.0) for part in (math.inf, 1.0, 0.8, 0.65, 0.5, 0.4, 0.3)],
+    start_work=0.02,
+    start_heat=0.3,
+    runs=[(2.0, 0), (2.0, 0), (0.1, 2)],
+)
+# On many ranks, memory that is left counts, and rounds are too few for high temperatures.
+_ON_MANY_RANKS = _Schedule(
+    starts=[(1.0, fill) for fill in (1.0, 0.99, 0.98, 0.96, 0.93, 0.9)],
+    start_work=0.05,
+    start_heat=0.02,
+    runs=[(0.1, 2)] * 3,
+)
 
 
 def best_plan(
@@ -173,11 +170,13 @@ def usual_work(space: SearchSpace, devices: Devices, limit: float | None = None)
 
     One unit of work is one rating of a rank.
     """
+    # With a limit, proofs and proposals need half of it. Without, this is fitted to the time after
+    # which gaps hardly shrink; a user waits about 5 s at most, longer for a million tables times
+    # ranks.
     if limit is not None:
-        seconds = _SHARE_OF_LIMIT * limit
+        seconds = limit / 2
     else:
-        # Fitted to the time after which gaps hardly shrink; it grows with tables and ranks.
-        most = _MOST_SECONDS + _SECONDS_PER_RANK * space.tables * devices.ranks
+        most = 4.0 + 3e-7 * space.tables * devices.ranks
         seconds = min(0.5 + space.tables * (16 + devices.ranks) / 1500, most)
     return int(seconds * WORK_PER_SECOND) + 1
 
@@ -194,7 +193,7 @@ class _Search:
         space, devices = proof.candidates.space, proof.candidates.devices
         self._work = usual_work(space, devices, deadline.seconds)
         self._is_small = space.tables * devices.ranks <= _MOST_PROPOSED
-        self._many_ranks = devices.ranks > SAMPLE
+        self._schedule = _ON_MANY_RANKS if devices.ranks > SAMPLE else _ON_FEW_RANKS
         self._rungs = [proof.rung]  # those that ran, in order
 
     def run(self) -> None:
@@ -202,13 +201,12 @@ class _Search:
         # 4. Starts.
         self._prove("costs")
         starts: list[State] = []
-        part, heat = _ROUNDS_OF_START_ON_MANY_RANKS if self._many_ranks else _ROUNDS_OF_START
-        work = int(self._work * part) + 1
+        work = int(self._work * self._schedule.start_work) + 1
         for options in self._relaxed_plans():
             if self._ended():
                 break
             state = self.local.start_at(options)
-            self.local.run(state, work, heat, self._ended)
+            self.local.run(state, work, self._schedule.start_heat, self._ended)
             starts.append(state)
         # 5. The bound again.
         if not self._ended():
@@ -217,12 +215,12 @@ class _Search:
         if not self._ended():
             self._search_locally(starts)
         if "ranks" not in self._rungs and self._is_small:
-            self._pack(_WORK_IF_NEAR)
+            self._pack(WORK / 10)  # near enough: little time proves a small problem's best plan
 
     def tried(self) -> list[str]:
         """Return phrases that describe the searches and proofs that ran, for messages."""
         local, missing = self.local, untried(self._candidates)
-        *names, last = [_RUNG_NAMES[rung] for rung in self._rungs]
+        *names, last = [RUNGS[rung] for rung in self._rungs]
         rungs = " and ".join(filter(None, [", ".join(names), last]))
         return [
             f"{local.rounds} rounds of local search from {local.starts} starts",
@@ -233,30 +231,31 @@ class _Search:
     def _search_locally(self, starts: list[State]) -> None:
         """Run the local search from the best starts, with stronger proofs before and between."""
         local = self.local
-        starts.sort(key=lambda state: (state.figures[BEST], state.cost.sum()))
-        if not any(state.best_chosen[0] >= 0 for state in starts):
+        starts.sort(key=lambda state: (state.figures[Figure.BEST], state.cost.sum()))
+        if not any(state.best.options[0] >= 0 for state in starts):
             if local.best:
                 starts.insert(0, local.start_from(local.best.options, local.best.ranks))
             else:
-                work = int(_WORK_TO_FIT * self._work) + 1
+                work = int(self._work / 5) + 1
                 starts.insert(0, local.start_that_fits(work, self._ended))
-        for run, (heat, doublings) in enumerate(_RUNS):
+        runs = self._schedule.runs
+        for run, (heat, doublings) in enumerate(runs):
             if run == 1 and not self._ended():
                 self._pack(WORK)
             if self._ended():
                 return
             near = self._within(_NEARLY)
-            if near or self._many_ranks:
-                heat, doublings = _RUN_NEARBY if near else _RUN_ON_MANY_RANKS
-            if local.best and (near or run == len(_RUNS) - 1):
+            if near:
+                heat, doublings = 0.1, 4
+            if local.best and (near or run == len(runs) - 1):
                 state = local.start_from(local.best.options, local.best.ranks, doublings)
             else:
                 state = local.resume(starts[run % len(starts)], doublings)
-            local.run(state, self._work / len(_RUNS), heat, self._ended)
+            local.run(state, self._work / len(runs), heat, self._ended)
 
     def _pack(self, work: float) -> None:
         """Prove the bound by packing, unless the best plan is already proven best."""
-        if not self._within(_PROVEN_BEST) and not self._deadline.passed:
+        if not self._within(1e-10) and not self._deadline.passed:
             self._prove("costs", "ranks", work=work)
 
     def _prove(self, *rungs: str, work: float = WORK) -> None:
@@ -286,7 +285,7 @@ class _Search:
         """Yield distinct options of the tables, shape (T,), from plans that are easy to place."""
         devices, programme, filled = self._candidates.devices, None, 1.0
         seen = set()
-        for part, fill in _STARTS_ON_MANY_RANKS if self._many_ranks else _STARTS:
+        for part, fill in self._schedule.starts:
             if self._deadline.passed:
                 return
             if programme is None or fill != filled:

@@ -1,6 +1,6 @@
 """Explains a plan: its slowest rank, the bound on all plans, alternatives, and another plan.
 
-All figures are estimates, of torchrec or of a calibrated machine. `docs/explain.md` documents the
+All figures are estimates, of torchrec or of a calibrated machine. `docs/torchrec.md` documents the
 keys of the JSON document.
 """
 

@@ -67,15 +67,6 @@ def subroutine(function: F) -> F:
     return cast(F, dispatcher)
 
 
-def inlined(function: F) -> F:
-    """Have numba inline a function into each caller; the function may return an array view.
-
-    Use it for functions that are short or called once: the time that numba takes grows with the
-    square of the caller's length.
-    """
-    return cast(F, numba.njit(inline="always", **_UNCOUNTED)(function))
-
-
 class _Part(JITCodeLibrary):
     """The code of a subroutine, which LLVM optimizes only as a part of a kernel.
 

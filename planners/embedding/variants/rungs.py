@@ -1,7 +1,7 @@
 """The rungs of the copying ladder: torchrec's planner with more copies, and with less work.
 
 First the deep copies that older releases made, then changes of ours, each a subclass or attributes
-to replace. All find torchrec's plan. `docs/embedding.md` shows where each belongs in torchrec.
+to replace. All find torchrec's plan. `docs/torchrec.md` shows where each belongs in torchrec.
 """
 
 import copy
@@ -94,18 +94,6 @@ def devices_copied_generically() -> Attributes:
     return [(kind, "__deepcopy__", None) for kind in (DeviceHardware, Perf, Storage)]
 
 
-def devices_copied_by_field() -> Attributes:
-    """Make deepcopy copy devices field by field, as torchrec does since 1.9.0."""
-
-    def copy_device(device: DeviceHardware, _: dict[int, Any]) -> DeviceHardware:
-        return DeviceHardware(device.rank, replace(device.storage), replace(device.perf))
-
-    if "__deepcopy__" in vars(DeviceHardware):
-        return []
-    rows = [(kind, "__deepcopy__", lambda figure, _: replace(figure)) for kind in (Perf, Storage)]
-    return [*rows, (DeviceHardware, "__deepcopy__", copy_device)]
-
-
 def remembered_annotations() -> Attributes:
     """Cache the scans of an estimator's configuration, by annotation and sharding type."""
     return [
@@ -196,7 +184,6 @@ class RememberedTotalsOption(RememberedHashOption):
 
 
 _IMPROVEMENTS: dict[str, Callable[[], Attributes] | type[Any]] = {
-    "cheap-device-copies": devices_copied_by_field,
     "remembered-annotations": remembered_annotations,
     "no-space-copy": NoSpaceCopyEnumerator,
     "distinct-shards": DistinctShardsEnumerator,
@@ -222,7 +209,8 @@ def rung(problem: EmbeddingProblem, name: str) -> Prepared[Plan]:
         partitioner = partial(CopyingPartitioner, copies_proposals=name != "copy-if-better")
     if name == "no-topology-copy" or partitioner is not GreedyPerfPartitioner:
         changes.append(devices_copied_generically)
-    # 2. What it improves: attributes add up; a class replaces the one before it.
+    # 2. What it improves: attributes add up; a class replaces the one before it. Torchrec copies
+    #    devices cheaply since 1.9.0.
     names = list(_IMPROVEMENTS)
     for improvement in names[: names.index(name) + 1] if name in names else ():
         change = _IMPROVEMENTS[improvement]

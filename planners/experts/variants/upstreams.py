@@ -1,9 +1,10 @@
 """The balancers of real releases of SGLang and vLLM, in child processes."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from harness.contract import Measured, Prepared, Upstream
+from harness.contract import Prepared, ask_upstream
 from planners.experts.family import FAMILY
 
 if TYPE_CHECKING:
@@ -31,24 +32,24 @@ def vllm(problem: "ExpertsProblem") -> "Prepared[Placement]":
 
 
 def _asked(problem: "ExpertsProblem", release: str, engine: str) -> "Prepared[Placement]":
+    return ask_upstream(
+        problem, release, _DRIVER, {"kind": "rebalance", "engine": engine}, _translated
+    )
+
+
+def _translated(
+    problem: "ExpertsProblem",
+) -> tuple[Mapping[str, Any], Callable[[Mapping[str, Any]], "Placement"]]:
+    """Return the request for a problem, and the reader of its answer."""
     import numpy as np
 
     from planners.experts.problem import Placement
 
-    upstream = Upstream(release, _DRIVER)
     request = {
-        "kind": "rebalance",
-        "engine": engine,
         "loads": problem.loads.tolist(),
         "slots": problem.slots,
         "groups": problem.groups if problem.nodes > 1 else 1,
         "nodes": problem.nodes,
         "gpus": problem.gpus,
     }
-
-    def run() -> Measured[Placement]:
-        found = upstream.ask(request)
-        slots = np.array(found["slots"], dtype=np.int64)
-        return Measured(Placement(slots), found["wall_s"], found["cpu_s"])
-
-    return Prepared(run, close=upstream.close)
+    return request, lambda answer: Placement(np.array(answer["slots"], dtype=np.int64))

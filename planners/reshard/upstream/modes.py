@@ -46,6 +46,8 @@ if "sync" in inspect.signature(Resharder.parse_op_desc).parameters:
 else:
     RESHARDERS["part1"] = VariablesInBatch
     RESHARDERS["part1+2"] = AllInBatch
+BATCHED = list(RESHARDERS)[-1]
+"""The mode that batches all edits."""
 
 
 @contextmanager

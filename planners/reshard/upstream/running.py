@@ -11,7 +11,7 @@ from paddle.base.framework import Block
 from paddle.distributed.auto_parallel.static.reshard import Resharder
 
 from planners.instruments import counted, timed
-from planners.reshard.upstream.modes import RESHARDERS
+from planners.reshard.upstream.modes import BATCHED, RESHARDERS
 from planners.reshard.upstream.partitioned import fresh_state, partitioned
 
 
@@ -40,8 +40,17 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     of `modes.RESHARDERS`; and `count`, whether to count (without it, no method is patched).
     Returns `wall_s`, `cpu_s` (process CPU time) and `counters` of `Resharder.reshard` alone; the
     numbers of ops and variables of the main block, before and after; and the `fingerprint`.
+    The counter `batches` is the number of syncs in the mode that batches all edits.
     Raises ValueError for an invalid mode or size, and RuntimeError if `check_mirror` does.
     """
+    found = _answer(request)
+    if counters := found["counters"]:
+        counters["batches"] = _answer({**request, "mode": BATCHED})["counters"]["syncs"]
+        counters["edits"] = counters["inserts"] + counters["removals"]
+    return found
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
     if (mode := request["mode"]) not in RESHARDERS:
         raise ValueError(f"mode is '{mode}'; this release has: {', '.join(RESHARDERS)}")
     with ExitStack() as stack:

@@ -13,13 +13,7 @@ from planners.dimspec.conversion.partition import Mesh, Partition
 from planners.dimspec.conversion.search import Conversion
 from planners.dimspec.conversion.stream import Query, RecordedAnswer, Stream, all_pairs, once_each
 from planners.dimspec.implementation import fingerprint, quality, true_cost, validate
-from planners.dimspec.problem import (
-    Answers,
-    Construction,
-    ConstructorProblem,
-    StreamProblem,
-    answer,
-)
+from planners.dimspec.problem import Answers, StreamProblem, answer
 
 
 class Spec:
@@ -133,14 +127,6 @@ def test_the_fingerprint_does_not_care_what_holds_the_same(answers):
         tuple(answers.costs),
     )
     assert fingerprint(same) == fingerprint(answers)
-
-
-def test_a_construction_is_known_by_its_own_hash():
-    made = Construction("abc", 3, 20, 100, 7e6)
-    problem = ConstructorProblem("mlp2", Mesh.of(2, 2))
-    assert fingerprint(made) == "abc"
-    validate(problem, made)
-    assert quality(problem, made) == {"reported_millions": 7.0}
 
 
 @pytest.mark.parametrize("workload", ["resnet50[calls=1000]", "gpt12[calls=1000]"])

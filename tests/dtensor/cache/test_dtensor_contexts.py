@@ -1,7 +1,6 @@
 """Under `accelerate`, contexts entered and left in any order behave as in torch."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -27,7 +26,6 @@ from torch_state import (
     torch_now,
 )
 
-from harness.planning.capture import capture
 from planners.dtensor.accelerate import accelerate
 from planners.dtensor.dispatch.torch_path import PROPAGATOR
 
@@ -173,30 +171,6 @@ def test_context_parallel_works_and_leaves_torch_its_handlers(mesh):
         with loss_parallel():
             assert attended(mesh) == expected
     assert not is_changed(state)
-
-
-def test_an_accelerated_program_can_be_captured_in_any_order_of_ends(mesh, tmp_path):
-    x = placed(mesh, counted(2, 8), Shard(0))
-    state = torch_now()
-    recorded = []
-    for order in ("inside", "outside", "crossed"):
-        file = tmp_path / f"{order}.json"
-        with ExitStack() as stack:
-            if order == "inside":
-                stack.enter_context(accelerate())
-                stack.enter_context(capture("dtensor", str(file)))
-            else:
-                stack.enter_context(capture("dtensor", str(file)))
-                accelerated = stack.enter_context(accelerate())
-            for _ in range(3):
-                torch.tanh(x)
-                x + 1
-            if order == "crossed":
-                accelerated.stop()
-                torch.tanh(x)
-        recorded.append(file.read_text().count("tanh"))
-        assert not is_changed(state)
-    assert len(set(recorded)) == 1
 
 
 # What torch forgets

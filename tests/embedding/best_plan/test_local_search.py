@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from small_problems import KINDS, NO_TABLES, constructed, fit, held_by, problems, varied
 
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.best_plan.insertion import BEST, BOUND, TARGET
+from planners.embedding.best_plan.insertion import Figure
 from planners.embedding.best_plan.linear import linear_bound
 from planners.embedding.best_plan.local import plan_of
 from planners.embedding.best_plan.rounds import SAMPLE, search, target_of
@@ -35,19 +35,19 @@ def test_plans_are_legal_and_the_books_are_right(problem, seed, doublings, work)
     space, placed_on = problem
     tables, state = constructed(space, placed_on, seed, doublings)
     for hot in (1.0, 0.5):
-        before = state.figures.copy()
+        best, bound = state.figures[Figure.BEST], state.figures[Figure.BOUND]
         search(tables, state, NO_TABLES, NO_TABLES, work, hot, hot - 0.5)
-        assert np.isin(state.chosen, candidates(space, placed_on).options).all()
-        present = state._replace(best_chosen=state.chosen, best_ranks=state.ranks)
+        assert np.isin(state.plan.options, candidates(space, placed_on).options).all()
+        present = state._replace(best=state.plan)
         expected = held_by(space, placed_on, *plan_of(tables, present))
         assert (state.memory == expected[:, 1:4]).all()
         assert state.perf == pytest.approx(expected[:, 0], abs=1e-9 * expected[:, 0].max())
-        assert state.figures[BEST] <= before[BEST]
-        assert state.figures[TARGET] == target_of(state.figures[BEST], before[BOUND])
-    if (state.best_chosen >= 0).all():
+        assert state.figures[Figure.BEST] <= best
+        assert state.figures[Figure.TARGET] == target_of(state.figures[Figure.BEST], bound)
+    if (state.best.options >= 0).all():
         best = held_by(space, placed_on, *plan_of(tables, state))
         assert fit(best, placed_on)
-        assert state.figures[BEST] == pytest.approx(best[:, 0].max(), rel=1e-9)
+        assert state.figures[Figure.BEST] == pytest.approx(best[:, 0].max(), rel=1e-9)
 
 
 @pytest.mark.parametrize("hosts", [4, SAMPLE])
@@ -56,7 +56,7 @@ def test_a_search_repairs_memory_and_lowers_the_rating(hosts):
     tables, state = constructed(*varied(5 * hosts, hosts))
     before = state.perf.max()
     search(tables, state, NO_TABLES, NO_TABLES, 20_000_000, 0.1, 0.0)
-    assert state.figures[BEST] < before
+    assert state.figures[Figure.BEST] < before
 
 
 def test_a_search_goes_through_all_placements():
@@ -66,5 +66,5 @@ def test_a_search_goes_through_all_placements():
     seen = set()
     for _ in range(60):
         search(tables, state, NO_TABLES, NO_TABLES, 5_000, 1.0, 0.0)
-        seen |= set(space.placement[state.chosen].tolist())
+        seen |= set(space.placement[state.plan.options].tolist())
     assert seen == {0, 1, 2, 3, 4}

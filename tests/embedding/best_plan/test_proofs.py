@@ -179,7 +179,6 @@ def item_sets(draw):
     counts = [len(items) for items in tables]
     shares, costs = zip(*(item for items in tables for item in items), strict=True)
     items = Items(
-        np.repeat(np.arange(len(tables)), counts),
         np.cumsum([0, *counts]),
         np.array(shares),
         np.array(costs, np.float64),

@@ -17,8 +17,6 @@ from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint
 from planners.embedding.observer import observe
 from planners.embedding.studies import LADDER, OTHER_PROPOSERS
-from planners.embedding.variants.rungs import devices_copied_by_field
-from planners.instruments import replaced
 
 
 @pytest.fixture(scope="module")
@@ -84,19 +82,6 @@ def test_an_improvement_saves_what_it_says(checked, rung, counter, factor):
     """The rung before it counts this many times as much."""
     before, after = checked[LADDER[LADDER.index(rung) - 1]], checked[rung]
     assert before.counters[counter] > factor * after.counters[counter]
-
-
-def test_devices_are_copied_cheaply_in_a_release_that_does_not(monkeypatch):
-    """Simulates 1.8.0, which defines no `__deepcopy__` on these classes."""
-    for kind in (DeviceHardware, Perf, Storage):
-        monkeypatch.delattr(kind, "__deepcopy__")
-    device = DeviceHardware(3, Storage(5, 7), Perf(1.0, 2.0, 3.0, 4.0))
-    with replaced(devices_copied_by_field()):
-        copied = copy.deepcopy([device, device.perf])
-    assert copied == [device, device.perf]
-    assert copied[0].storage is not device.storage
-    assert copied[0].perf is not device.perf
-    assert not hasattr(DeviceHardware, "__deepcopy__")
 
 
 def state() -> list[object]:

@@ -1,4 +1,4 @@
-"""The code of docs/adding-a-variant.md and docs/abilities.md, as a package of a reader's own."""
+"""The smallest family with every ability, docs/examples/my_planners."""
 
 import importlib
 import re
@@ -27,31 +27,18 @@ ANY_NAME = WorkloadSpec.parse("any-name[and=parameter]")
 GPUS = find_topology("dgx_h100", 8)
 
 
-def blocks(page: str) -> list[str]:
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-
-
-def block_with(page: str, text: str) -> str:
-    (found,) = (block for block in blocks(page) if text in block)
-    return found
+PAGE = (ROOT / "docs" / "your-planner.md").read_text(encoding="utf-8")
+EXAMPLES = ROOT / "docs" / "examples"
 
 
 @pytest.fixture(scope="module")
 def family(tmp_path_factory):
-    """Return the family of a package with the code of both pages."""
+    """Return the family of the example, with a library of one function."""
     folder = tmp_path_factory.mktemp("reader")
-    package = folder / "my_planners"
-    package.mkdir()
-    declared, *rest = blocks("abilities.md")
-    (driver,) = (block for block in rest if "def drive" in block)
-    smallest = block_with("adding-a-variant.md", "FAMILY = ")
-    (package / "__init__.py").write_text(f"{smallest}\n{declared}")
-    (package / "abilities.py").write_text("\n".join(b for b in rest if b is not driver))
-    (package / "driver.py").write_text(driver)
     (folder / "my_library.py").write_text("__version__ = '1.0'\nplan = sum\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
+        patch.syspath_prepend(EXAMPLES)
         yield importlib.import_module("my_planners").FAMILY
     for name in [name for name in sys.modules if name.startswith(("my_planners", "my_library"))]:
         del sys.modules[name]
@@ -63,13 +50,18 @@ def able(family):
     return lambda name: load(getattr(family.abilities, name))
 
 
-def test_the_page_has_every_ability_and_a_reader_finds_each(family, able):
+def test_the_page_shows_the_family_and_names_every_ability(family, able):
+    """The page has a row for each ability, and the code of the family as the example has it."""
     names = set(Abilities.__dataclass_fields__)
-    for page, mark in (("abilities.md", "## {}\n"), ("adding-a-variant.md", "| `{}` |")):
-        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-        assert not [name for name in names if mark.format(name) not in text]
+    assert not [name for name in names if f"| `{name}` |" not in PAGE]
     assert all(able(name) for name in names)
     assert Registry([family]).families == (family,)
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (shown,) = (block for block in blocks if "FAMILY = " in block)
+    example = (EXAMPLES / "my_planners" / "__init__.py").read_text(encoding="utf-8")
+    assert [line for line in shown.splitlines() if line not in example.splitlines()] == [
+        "from harness.contract import Family, Prepared, Quality"
+    ]
 
 
 def test_the_smallest_family_accepts_any_workload_name_plans_and_explains(family):

@@ -1,1 +1,0 @@
-"""Capture the ops of a training step, and replay them on tensors without values."""
