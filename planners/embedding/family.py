@@ -87,7 +87,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         series=SERIES,
         topology="planners.embedding.importing.topology_arguments:TOPOLOGY",
         figures="planners.embedding.quality:figures",
-        machines="planners.embedding.machines:devices",
-        measuring="planners.embedding.estimates.workbench:EmbeddingWorkbench",
+        machines="planners.embedding.estimates.machines:devices",
+        measuring="planners.embedding.measuring.workbench:EmbeddingWorkbench",
     ),
 )

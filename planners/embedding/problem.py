@@ -27,7 +27,7 @@ from planners.embedding.estimates.estimator import (
     judging_enumerator,
     torchrec_estimators,
 )
-from planners.embedding.machines import find_machine
+from planners.embedding.estimates.machines import find_machine
 from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.tables.files import Table

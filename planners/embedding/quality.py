@@ -9,7 +9,7 @@ from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.linear import near_bound, with_previous
 from planners.embedding.best_plan.proofs import ladder
 from planners.embedding.decision import Plan
-from planners.embedding.machines import TO_CALIBRATE
+from planners.embedding.estimates.machines import TO_CALIBRATE
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.search.space import (
     Devices,

@@ -213,7 +213,7 @@ class Planner(EmbeddingShardingPlanner):
 
     def _make_enumerator(self, machine: Machine | str | Path | None) -> Any:
         """Return an enumerator with the estimates of a machine, which is remembered, if any."""
-        from planners.embedding import machines
+        from planners.embedding.estimates import machines
         from planners.embedding.search.enumeration import DistinctShardEnumerator
 
         problem = self._topology, self._batch_size, self._constraints

@@ -22,9 +22,9 @@ from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Machine
 from planners.embedding.estimates.calibration import PASSES, Calibration
+from planners.embedding.estimates.machines import find_machine
 from planners.embedding.estimates.memory import StepStorageEstimator
 from planners.embedding.estimates.shard_work import work_of_context
-from planners.embedding.machines import find_machine
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.options import with_shards
 

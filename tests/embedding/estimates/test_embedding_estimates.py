@@ -16,7 +16,8 @@ from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, fingerprint, validate
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.estimates.calibration import LAUNCH, PASSES, START, TERMS, Calibration
-from planners.embedding.estimates.coefficient_fit import (
+from planners.embedding.estimates.shard_work import LookupDistribution, ShardWork, shards_by_rank
+from planners.embedding.measuring.coefficient_fit import (
     HELD_OUT,
     POINTS,
     DesignPoint,
@@ -24,9 +25,8 @@ from planners.embedding.estimates.coefficient_fit import (
     design,
     fit_machine,
 )
-from planners.embedding.estimates.kernels import Device, RankKernels
-from planners.embedding.estimates.shard_work import LookupDistribution, ShardWork, shards_by_rank
-from planners.embedding.estimates.workbench import (
+from planners.embedding.measuring.kernels import Device, RankKernels
+from planners.embedding.measuring.workbench import (
     EmbeddingWorkbench,
     different_plans,
     memory_candidates,

@@ -41,7 +41,7 @@ from planners.embedding.estimates.memory import (
     derived_terms,
     torchrec_peaks,
 )
-from planners.embedding.estimates.rank import (
+from planners.embedding.measuring.rank import (
     RankJob,
     inputs_of,
     measure_rank,

@@ -28,8 +28,6 @@ from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.decision import Plan, fingerprint, torchrec_quiet, validate
 from planners.embedding.estimates.calibration import REFERENCE_MS, Calibration
-from planners.embedding.estimates.coefficient_fit import REFERENCE, design, fit_machine
-from planners.embedding.estimates.kernels import FUSED, Device, RankKernels, rows_that_fit
 from planners.embedding.estimates.memory import (
     OF_RANK,
     OPTIMIZERS,
@@ -37,7 +35,6 @@ from planners.embedding.estimates.memory import (
     derived_terms,
     torchrec_peaks,
 )
-from planners.embedding.estimates.rank import in_order, measure_rank, rank_jobs
 from planners.embedding.estimates.shard_work import (
     LookupDistribution,
     ShardWork,
@@ -45,6 +42,9 @@ from planners.embedding.estimates.shard_work import (
     work_key,
 )
 from planners.embedding.family import FAMILY
+from planners.embedding.measuring.coefficient_fit import REFERENCE, design, fit_machine
+from planners.embedding.measuring.kernels import FUSED, Device, RankKernels, rows_that_fit
+from planners.embedding.measuring.rank import in_order, measure_rank, rank_jobs
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
 from planners.embedding.same_plan.proposals import PartitionRules
