@@ -7,9 +7,12 @@ train()
 print(accelerated.cache_info())
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from inspect import isclass
 from threading import Lock
+from types import CodeType
 
 import torch
 
@@ -40,6 +43,24 @@ def hooks_of_fsdp(*, any_release: bool = False) -> Iterator[bool]:
 
     with quicker_hooks():
         yield True
+
+
+def _hide_from_compilers() -> None:
+    """Let `torch.compile` skip this package's functions, as it skips torch's own dispatch.
+
+    After a graph break, Dynamo would compile the handlers of the ops that run in between.
+    """
+    from torch._dynamo.eval_frame import skip_code  # imported late, as it takes a second
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("planners.dtensor."):
+            parts = list(vars(module).values())
+            parts += [part for kind in parts if isclass(kind) for part in vars(kind).values()]
+            codes = [getattr(part, "__code__", None) for part in parts]
+            while codes:
+                if isinstance(code := codes.pop(), CodeType):
+                    skip_code(code)
+                    codes += code.co_consts  # the functions inside this function
 
 
 class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called as torch.no_grad is
@@ -78,6 +99,7 @@ class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called a
                 if fsdp_hooks and installed.enter_context(hooks):
                     self._replaced += ("FSDP2's hooks",)
             installed.enter_context(self._dispatch.installed())
+            _hide_from_compilers()
             self._installed = installed.pop_all()
 
     def __repr__(self) -> str:

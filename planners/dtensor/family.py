@@ -1,9 +1,9 @@
 """The dtensor family: dispatch of ops on torch's DTensor. This module does not import torch."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.contract import Abilities, Counter, Family, Quality
-from planners.dtensor.series.declared import SERIES
+from harness.contract import Abilities, Counter, Family, Quality, Releases, Series
 from planners.dtensor.suite import STATEMENTS, STUDIES
 from planners.dtensor.workloads import WORKLOADS, label
 
@@ -11,6 +11,28 @@ if TYPE_CHECKING:
     from planners.dtensor.decision import Decision
     from planners.dtensor.problem import DTensorProblem
 
+_RELEASES_OF_TORCH = Series(
+    library="torch",
+    driver=Path(__file__).parent / "series" / "driver.py",
+    problems=(
+        "ops/dgx_a100_80gb:8",
+        "mlp/dgx_a100_80gb:8",
+        "optimizer[impl=fused,lr=changing]/dgx_a100_80gb:8",
+    ),
+    parts={"miss": "the first step"},
+    counters={
+        "misses": "decisions that had to be made in the first step",
+        "hits": "decisions that were remembered in the step after it",
+        "warm_calls": "calls that the step after it makes",
+        "objects_kept": "Python objects that outlive a step, for each of 50 steps",
+        "bytes_kept": "bytes of these objects",
+    },
+    releases=Releases(
+        phases=("miss", "hit"),
+        by_hand="the index has torch only with CUDA, in half a gigabyte and more that does not "
+        "load without CUDA's libraries; name a folder that holds a build for CPUs with --at.",
+    ),
+)
 
 FAMILY: Family["DTensorProblem", "Decision"] = Family(
     name="dtensor",
@@ -50,6 +72,6 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     abilities=Abilities(
         explain="planners.dtensor.explain:explain",
         inventory="planners.dtensor.counting.inventory:inventory",
-        series=SERIES,
+        series=_RELEASES_OF_TORCH,
     ),
 )

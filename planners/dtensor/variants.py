@@ -77,7 +77,7 @@ def accelerated(problem: "DTensorProblem") -> "Prepared[Decision]":
 @FAMILY.variant("plain-step", same_as="upstream", source="shardbench")
 def plain_step(problem: "DTensorProblem") -> "Prepared[Decision]":
     """The limit: an optimizer that has only the local tensors, clipped on this rank"""
-    if problem.program.trains:
+    if problem.program.differentiates:
         raise NotApplicable("The gradients are made in each step.")
     return problem.stepping("optimizer.stepping:on_plain_tensors")
 

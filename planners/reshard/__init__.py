@@ -1,6 +1,6 @@
 """The reshard family: planners that insert communication ops into a distributed program."""
 
+from planners.reshard import variants  # registers them
 from planners.reshard.family import FAMILY
-from planners.reshard.variants import paddle, resharders  # registers them
 
-__all__ = ["FAMILY", "paddle", "resharders"]
+__all__ = ["FAMILY", "variants"]

@@ -1,6 +1,5 @@
 """The workloads of the reshard family, and their parameters."""
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta
@@ -62,16 +61,14 @@ class MicroParameters(Parameters, frozen=True):
             )
 
 
-_PARAMETERS: Mapping[str, type[LayersParameters | MicroParameters]] = {
-    "transformer": LayersParameters,
-    PADDLE: LayersParameters,
-    "micro": MicroParameters,
-}
-
-
 def parameters_of(spec: WorkloadSpec) -> LayersParameters | MicroParameters:
     """Return a workload's parameters; raises UsageError if the name or a parameter is unknown."""
-    return workload_parameters(spec, "reshard", _PARAMETERS)
+    types: dict[str, type[LayersParameters | MicroParameters]] = {
+        "transformer": LayersParameters,
+        PADDLE: LayersParameters,
+        "micro": MicroParameters,
+    }
+    return workload_parameters(spec, "reshard", types)
 
 
 def label(spec: WorkloadSpec) -> WorkloadSpec:

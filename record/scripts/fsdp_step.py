@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from harness.contract import Recorder
 from planners.dtensor import FAMILY
-from planners.dtensor.programs import fsdp
+from planners.dtensor.programs import training
 from planners.dtensor.programs.world import playing_one_rank
 
 LAYERS = 24
@@ -56,14 +56,14 @@ def seconds_by_op(step: Callable[[], object]) -> list[float]:
 
 def kernels_ms(mesh: DeviceMesh) -> float:
     """Return the time of a step's kernels and collectives; optimizers work on local tensors."""
-    model, batch = fsdp.fully_sharded(mesh, LAYERS), torch.ones(2, 4, 64)
+    model, batch = training.fully_sharded(mesh, LAYERS), torch.ones(2, 4, 64)
     plain = [torch.nn.Parameter(weight.to_local().detach()) for weight in model.parameters()]
     for weight in plain:
         weight.grad = torch.ones_like(weight)
     optimizer = torch.optim.AdamW(plain, fused=True)
 
     def forward_and_backward() -> None:
-        fsdp.backward(fsdp.forward(model, batch))
+        training.backward(training.forward(model, batch))
         model.zero_grad()
 
     def clip_and_step() -> None:

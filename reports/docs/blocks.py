@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from math import nan
 from pathlib import Path
-from shlex import quote
 from statistics import median, quantiles
 from typing import Any
 
@@ -125,11 +124,6 @@ def gains(*names: str) -> str:
 
 
 def _gains(rows: Sequence[Cell], recorded: Mapping[CellId, Cell]) -> str:
-    def command(row: Cell) -> str:
-        problem = row.problem
-        options = f"-w {quote(str(problem.workload))} -t {problem.topology} -n {problem.gpus}"
-        return f"shardbench compare {row.family} {options} --against {row.against}"
-
     def faster(row: Cell) -> str:
         baseline = recorded.get(CellId(row.family, row.against, row.problem))
         return factor_text(speedup(baseline, row))
@@ -137,8 +131,8 @@ def _gains(rows: Sequence[Cell], recorded: Mapping[CellId, Cell]) -> str:
     decides = {"same": "the same", "own": "on its own", "different": "different"}
     return _table(
         rows,
-        code("command", command),
-        code("variant"),
+        code("cell", lambda row: str(row.id)),
+        code("against"),
         numbers("times as fast", faster),
         text("decides", lambda row: decides.get(row.decision or "")),
     )
@@ -147,7 +141,7 @@ def _gains(rows: Sequence[Cell], recorded: Mapping[CellId, Cell]) -> str:
 def cells(
     problem: str, *figures: str, variants: Sequence[str] = (), baseline: str | None = None
 ) -> str:
-    """Return a row for each variant on a problem: time, speed-up, and named figures.
+    """Return a problem, and a row for each variant on it: time, speed-up, and named figures.
 
     Figures are qualities or counters of the cells. The speed-up is over `baseline`, by default over
     the variant that the cells were compared with.
@@ -163,7 +157,7 @@ def cells(
             name.replace("_", " "), lambda row: {**row.counters, **row.quality}.get(name)
         )
 
-    return _table(
+    table = _table(
         rows,
         code("variant"),
         numbers("CPU time", lambda row: time_text(row) if row.cpu_s else row.status),
@@ -173,6 +167,7 @@ def cells(
         ),
         *map(column, figures),
     )
+    return f"`{problem}`:\n\n{table}"
 
 
 def time(name: str) -> str:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
 
-from planners.dtensor.programs.fsdp import fully_sharded, train
+from planners.dtensor.programs.training import fully_sharded, train
 from planners.dtensor.programs.world import start_world
 
 RANKS, LAYERS = 2, 3

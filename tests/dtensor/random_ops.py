@@ -123,12 +123,57 @@ _IN_PLACE: list[tuple[str, Op, int]] = [
     ("relu_", torch.relu_, 1),
     ("zero_", lambda x: x.zero_(), 1),
     ("copy_", lambda x, y: x.copy_(y), 2),
+    ("lerp_", lambda x, y: x.lerp_(y, 0.5), 2),
+    ("addcmul_", lambda x, y, z: x.addcmul_(y, z, value=0.5), 3),
+    ("clamp_", lambda x: x.clamp_(min=0.5), 1),
+    ("fill_", lambda x: x.fill_(2), 1),
+    ("view and add_", lambda x: x.t().add_(1), 1),
     ("out_", lambda x, y: torch.add(x, 1, out=y), 2),
     ("mm out_", lambda x, y, z: torch.mm(x, y, out=z), 3),
     ("unsqueeze_", lambda x: x.clone().unsqueeze_(0), 1),
     ("squeeze_", lambda x: x.clone().squeeze_(0), 1),
     ("t_", lambda x: x.clone().t_(), 1),
 ]
+
+Tensors = list[DTensor]
+
+
+def _fused(x: Tensors, y: Tensors, z: Tensors, number: float, lr: Any) -> None:
+    steps = [torch.tensor(float(at + 1)) for at in range(len(x))]
+    rates = {"lr": lr, "beta1": 0.9, "beta2": 0.99, "weight_decay": number, "eps": 1e-8}
+    squares = [gradient.abs() for gradient in y]
+    torch._fused_adamw_(x, y, z, squares, [], steps, **rates, amsgrad=False, maximize=False)
+
+
+_ON_LISTS: list[tuple[str, Callable[[Tensors, Tensors, Tensors, float], Any]]] = [
+    ("add number", lambda x, y, z, number: torch._foreach_add_(x, number)),
+    ("add", lambda x, y, z, number: torch._foreach_add_(x, y, alpha=number)),
+    ("add tensor", lambda x, y, z, number: torch._foreach_add_(x, torch.tensor(number))),
+    ("add crosswise", lambda x, y, z, number: torch._foreach_add_(x, y[::-1])),
+    ("add shorter", lambda x, y, z, number: torch._foreach_add_(x, y[:1])),
+    ("mul", lambda x, y, z, number: torch._foreach_mul(x, torch.tensor(number))),
+    ("lerp", lambda x, y, z, number: torch._foreach_lerp_(x, y, number)),
+    ("addcmul", lambda x, y, z, number: torch._foreach_addcmul_(x, y, z, number)),
+    ("addcdiv", lambda x, y, z, number: torch._foreach_addcdiv_(x, y, z, [number, 1.0])),
+    ("div", lambda x, y, z, number: torch._foreach_div(x, [number, 2.0])),
+    ("sqrt", lambda x, y, z, number: torch._foreach_sqrt(x)),
+    ("norm", lambda x, y, z, number: torch._foreach_norm(x, 2 if number < 1 else 1)),
+    ("maximum", lambda x, y, z, number: torch._foreach_maximum_(x, y)),
+    ("copy", lambda x, y, z, number: torch._foreach_copy_(x, y)),
+    ("zero", lambda x, y, z, number: torch._foreach_zero_(x)),
+    ("fused", lambda x, y, z, number: _fused(x, y, z, number, number)),
+    ("fused, tensor", lambda x, y, z, number: _fused(x, y, z, number, torch.tensor(number))),
+]
+
+
+def _on_lists(random: Random, width: int) -> Drawn:
+    name, op = random.choice(_ON_LISTS)
+    number = random.choice([0.5, 0.25, 2.0])
+
+    def on_lists(mesh: DeviceMesh, x: DTensor, y: DTensor) -> Any:
+        return op([x, y], [x * 2, y * 2], [x * x + 1, y * y + 1], number), x, y
+
+    return f"{name} {number} of lists_", on_lists, 2
 
 
 def _any_of(table: list[tuple[str, Op]], arity: int, wrapped: Callable[[Op], Op]) -> Drawer:
@@ -217,9 +262,10 @@ def _placing(random: Random, width: int) -> Drawn:
         return x.redistribute(mesh, wanted)
 
     def localized(mesh: DeviceMesh, x: DTensor) -> DTensor:
-        return DTensor.from_local(x.to_local(), mesh, x.placements, run_check=False)
+        wanted = random_placements(Random(seed), mesh, x.ndim)
+        return DTensor.from_local(x.to_local(), mesh, wanted, run_check=False)
 
-    if random.random() < 0.3:
+    if random.random() < 0.5:
         return "from local", localized, 1
     return "redistribute_", redistributed, 1
 
@@ -232,5 +278,6 @@ DRAWERS = (
     *[_view] * 5,
     *[_reduction] * 2,
     _in_place,
+    _on_lists,
     *[_placing] * 2,
 )

@@ -1,7 +1,7 @@
 """Helpers for most tests of the family: a world of few ranks, small tensors, a dispatch."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -14,10 +14,12 @@ from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.dispatch.base import Dispatch
+from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.problem import DTensorProblem, clear
 from planners.dtensor.programs.world import make_mesh, playing_one_rank
 
 D = TypeVar("D", bound=Dispatch)
+E = TypeVar("E")
 
 RANKS_PER_HOST = 2
 
@@ -57,6 +59,17 @@ def program(x: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
     hidden = torch.relu(x @ weight)
     total = (hidden + 1.0).sum(0)
     return [hidden, total, total * total, hidden.view(-1, 2, 2), hidden.t()]
+
+
+@contextmanager
+def played(enter: Callable[[], AbstractContextManager[E]] = nullcontext) -> Iterator[E]:
+    """Enter a context with cold caches of torch, on one rank of a small host."""
+    clear_torch_caches()
+    try:
+        with playing_one_rank(RANKS_PER_HOST), enter() as entered:
+            yield entered
+    finally:
+        clear_torch_caches()
 
 
 @contextmanager

@@ -13,14 +13,14 @@ import pytest
 import torch
 from small_world import checked, mesh_of, problem_of
 from torch._dynamo import decorators
-from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param, _fsdp_param_group
 from torch_state import is_changed, torch_now
 
 from harness.contract import supported_releases
 from harness.contract.supported_releases import UnsupportedRelease
-from planners.dtensor import fsdp_gathering
+from planners.dtensor import fsdp_hooks
 from planners.dtensor.accelerate import HOOKS_SUPPORTED, accelerate, hooks_of_fsdp
-from planners.dtensor.programs.fsdp import fully_sharded, train
+from planners.dtensor.programs.training import fully_sharded, train
 
 STEP = "fsdp2-step[layers=2]/dgx_a100_80gb:4"
 HOOKS = {"pre_forward", "post_forward", "pre_backward", "post_backward"}
@@ -36,7 +36,8 @@ def hooks_now():
         _fsdp_param_group.record_function,
         _fsdp_param._from_local_no_grad,
         decorators.DisableContext,
-        *(getattr(owner, name) for owner, name, _ in fsdp_gathering.quicker_gathering()),
+        _fsdp_param_group.foreach_all_gather_copy_out,
+        _fsdp_collectives._get_param_all_gather_inputs,
     ]
 
 
@@ -115,8 +116,8 @@ def test_parameters_are_gathered_with_kept_views_and_equal_torchs(monkeypatch):
         return [parameter.to_local().clone() for parameter in model.parameters()]
 
     expected = weights_of(4)
-    by_torch = Mock(side_effect=fsdp_gathering._copy_out)
-    monkeypatch.setattr(fsdp_gathering, "_copy_out", by_torch)
+    by_torch = Mock(side_effect=fsdp_hooks._copy_out)
+    monkeypatch.setattr(fsdp_hooks, "_copy_out", by_torch)
     with hooks_of_fsdp():
         assert all(map(torch.equal, weights_of(4), expected))
     assert by_torch.call_count == 2  # once for each block

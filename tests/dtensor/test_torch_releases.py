@@ -3,7 +3,7 @@
 import pytest
 from msgspec import to_builtins
 
-from harness.contract import ShardbenchError, Upstream
+from harness.contract import Upstream
 from harness.contract.abilities import load
 from harness.model.ids import ProblemId
 from harness.series import driving
@@ -66,9 +66,3 @@ def test_a_miss_costs_more_than_a_hit(installed):
     phases = answer["phases"]
     assert 0.9 * answer["cpu_s"] < sum(phases.values()) <= answer["cpu_s"]
     assert phases["miss"] > phases["hit"] > 0
-
-
-@pytest.mark.parametrize("workload", ["miss", "ops[dims=2]"])
-def test_other_programs_are_refused_in_one_sentence(installed, workload):
-    with pytest.raises(ShardbenchError, match="Releases are measured on ops, mlp"):
-        installed.ask(request(workload, "counts"))

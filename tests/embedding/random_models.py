@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any
@@ -74,34 +74,20 @@ class Model:
         }
 
 
-def random_model(random: Random, most_tables: int = 4) -> Model:
-    """Return a random model with tables that need about all the devices' memory."""
+def random_model(random: Random, most_tables: int = 4, unusual: bool = True) -> Model:
+    """Return a random model with tables that need about all the devices' memory.
+
+    Tables have settings of all kinds. An unusual one may have towers and an incomplete host.
+    """
     sizes = _random_sizes(random, most_tables)
-    topology = _random_topology(random, sizes)
-    kinds = (collection, collection, sequences, _tower, _towers)
-    module, of_kind = _random_module(random, sizes, kinds)
+    topology = _random_topology(random, sizes, unusual)
+    kinds = [partial(_random_bags, random)] * 2 + [sequences]
+    module, of_kind = _random_module(random, sizes, kinds + [_tower, _towers] * unusual)
     constraints = {
         name: random_constraints(random, of_kind[name] in (_tower, _towers))
         for name in sizes
         if random.random() < 0.7
     }
-    return Model(module, topology, constraints)
-
-
-def random_job(random: Random, most_tables: int = 6) -> Model:
-    """Return a random model without towers, whose tables have settings of all kinds."""
-    sizes = _random_sizes(random, most_tables)
-    topology = _random_topology(
-        random,
-        sizes,
-        whole_hosts=True,
-        spare=400_000,
-        ssd_cap=random.choice([0, 2**40]),
-        inter_host_bw=random.choice([1e7, 3e7]),
-    )
-    bags = partial(_random_bags, random)
-    module, _ = _random_module(random, sizes, (bags, bags, sequences))
-    constraints = {name: _job_constraints(random) for name in sizes if random.random() < 0.7}
     return Model(module, topology, constraints)
 
 
@@ -130,23 +116,6 @@ def _random_module(
     return model, of_kind
 
 
-def _job_constraints(random: Random) -> ParameterConstraints:
-    drawn = random_constraints(random)
-    factor = random.choice([None, 0, 0.0, 0.3, 1, 1.0, 1.5])
-    return replace(
-        drawn,
-        sharding_types=drawn.sharding_types and [*drawn.sharding_types, "table_wise"],
-        cache_params=drawn.cache_params and CacheParams(CacheAlgorithm.LRU, factor),
-        num_poolings=random.choice([None, [2.0]]),
-        batch_sizes=random.choice([None, [64]]),
-        is_weighted=random.random() < 0.3,
-        stochastic_rounding=random.choice([None, False]),
-        bounds_check_mode=random.choice([None, BoundsCheckMode.WARNING]),
-        output_dtype=random.choice([None, DataType.FP16]),
-        feature_names=random.choice([None, ["shared"]]),
-    )
-
-
 def _random_bags(random: Random, sizes: dict[str, tuple[int, int]]) -> EmbeddingBagCollection:
     configs = [
         EmbeddingBagConfig(
@@ -166,20 +135,14 @@ def _random_bags(random: Random, sizes: dict[str, tuple[int, int]]) -> Embedding
     return bags
 
 
-def _random_topology(
-    random: Random,
-    sizes: dict[str, tuple[int, int]],
-    whole_hosts: bool = False,
-    spare: int = 200_000,
-    **links: Any,
-) -> Topology:
+def _random_topology(random: Random, sizes: dict[str, tuple[int, int]], unusual: bool) -> Topology:
     """Return devices with about the memory of the tables together, sometimes unequal ones."""
     needed = sum(rows * columns * 4 for rows, columns in sizes.values())
     local_ranks = random.choice([1, 2, 4])
     ranks = local_ranks * random.randint(1, 3)
-    if not whole_hosts:
+    if unusual:
         ranks += random.choice([0, 0, local_ranks - 1])
-    held = [int(needed * random.choice([0.1, 0.5, 1, 2])) + spare] * ranks
+    held = [int(needed * random.choice([0.1, 0.5, 1, 2])) + 300_000] * ranks
     if random.random() < 0.3:
         held = [int(amount * random.choice([0.5, 1, 2])) for amount in held]
     device = random.choice(["cuda", "cuda", "cuda", "cpu"])
@@ -190,8 +153,9 @@ def _random_topology(
         custom_topology_data=CustomTopologyData(
             {"hbm_cap" if device == "cuda" else "ddr_cap": held}, ranks
         ),
+        ssd_cap=random.choice([0, 2**40]),
+        inter_host_bw=random.choice([1e7, 3e7]),
         **_NO_WARNING,
-        **links,
     )
 
 
@@ -199,19 +163,24 @@ def random_constraints(random: Random, in_tower: bool = False) -> ParameterConst
     """Return random constraints of a table; a table in a tower may have any sharding type."""
     types = kernels = cache = None
     if not in_tower and random.random() < 0.7:
-        types = random.sample(TYPES, random.randint(1, 4))
-        if types == ["data_parallel"]:
-            types = ["data_parallel", "row_wise"]
+        types = [*random.sample(TYPES, random.randint(1, 4)), "table_wise"]
     if random.random() < 0.5:
         kernels = ["dense", *random.sample(["fused", "fused_uvm", "fused_uvm_caching"], 2)]
     if random.random() < 0.3:
-        cache = CacheParams(load_factor=random.choice([0.1, 0.3]))
+        cache = CacheParams(CacheAlgorithm.LRU, random.choice([None, 0, 0.1, 0.3, 1, 1.0, 1.5]))
     return ParameterConstraints(
         sharding_types=types,
         compute_kernels=kernels,
         cache_params=cache,
         min_partition=random.choice([None, 16, 32]),
         pooling_factors=[random.choice([1.0, 2.5, 10.0])],
+        num_poolings=random.choice([None, [2.0]]),
+        batch_sizes=random.choice([None, [64]]),
+        is_weighted=random.random() < 0.3,
+        stochastic_rounding=random.choice([None, False]),
+        bounds_check_mode=random.choice([None, BoundsCheckMode.WARNING]),
+        output_dtype=random.choice([None, DataType.FP16]),
+        feature_names=random.choice([None, ["shared"]]),
     )
 
 

@@ -64,7 +64,7 @@ def test_blocks_are_tables_of_the_recorded_figures(record):
         assert part in blocks.claims()
     assert "900 copies; 1 suffice" in blocks.overview()
     assert "8.0\N{MULTIPLICATION SIGN} (7.6\N{EN DASH}8.3)" in blocks.gains(*blocks.highlights())
-    assert len(blocks.cells(f"boxing{AT}", "copies").splitlines()) == 4
+    assert len(blocks.cells(f"boxing{AT}", "copies").splitlines()) == 6
 
 
 def test_a_block_of_a_cell_that_is_not_recorded_is_one_sentence(record):

@@ -118,8 +118,10 @@ class SelfChecking(ShapeClass):
 
     def _expected(self, schema: OpSchema) -> OutputSharding | None:
         """Return torch's decision; None if torch has no strategy or a size is symbolic."""
+        # 1, 1.0 and True are equal in a schema, and may make different types of results.
+        types = tuple(map(type, tree_leaves(schema.args_schema)))
         try:
-            return self._decided_by_torch(schema)
+            return self._decided_by_torch(schema, types)
         except Exception:
             return None
 
@@ -150,7 +152,7 @@ class SelfChecking(ShapeClass):
         )
         return False
 
-    def _decide_by_torch(self, schema: OpSchema) -> OutputSharding:
+    def _decide_by_torch(self, schema: OpSchema, _: tuple[type, ...]) -> OutputSharding:
         thread = this_thread()
         self._asking_torch.add(thread)
         try:

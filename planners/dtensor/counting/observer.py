@@ -17,7 +17,7 @@ from planners.dtensor.counting.keeping import kept_per_step
 from planners.dtensor.decision import Decision, Redistributions
 from planners.dtensor.dispatch.base import Dispatch, bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
-from planners.dtensor.programs import fsdp
+from planners.dtensor.programs import training
 from planners.dtensor.programs.program import OpProgram
 from planners.dtensor.search import staying
 from planners.instruments import replaced
@@ -31,9 +31,9 @@ _PASSES = (
 
 
 _TRAINING = (
-    *((fsdp, name, name) for name in ("forward", "backward")),
-    (fsdp, "clip", "clipping"),
-    (fsdp, "take_step", "optimizer"),
+    *((training, name, name) for name in ("forward", "backward")),
+    (training, "clip", "clipping"),
+    (training, "take_step", "optimizer"),
     *(
         (FSDPParamGroup, name, name)
         for name in ("pre_forward", "post_forward", "pre_backward", "post_backward")

@@ -11,15 +11,18 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from harness.contract import Topology, WorkloadSpec
-from planners.dtensor.programs.modules import mlp, transformer_block
 from planners.dtensor.programs.own_step import own_step
 from planners.dtensor.programs.program import OpProgram, placed, small_integers
-from planners.dtensor.programs.training import fsdp2_step, optimizer_step
+from planners.dtensor.programs.training import (
+    fsdp2_step,
+    mlp,
+    optimizer_step,
+    transformer_block,
+)
 from planners.dtensor.programs.world import make_mesh
 from planners.dtensor.workloads import (
     OPS,
     ROUNDS,
-    DynamicParameters,
     MissParameters,
     OpsParameters,
     function_of,
@@ -34,27 +37,11 @@ _WIDTH = 8
 _SIDE = 64
 
 
-class _OpCall(NamedTuple):
-    """A call of an op on its operands."""
-
-    name: str
-    op: Callable[..., torch.Tensor]
-    operands: tuple[DTensor, ...]
-
-    def shape(self) -> torch.Size:
-        """Return the global shape of the result, computed by torch without DTensor."""
-        return self.op(*(torch.empty(x.shape, device="meta") for x in self.operands)).shape
-
-
 def build_program(workload: WorkloadSpec, topology: Topology) -> OpProgram:
     """Return the program of a workload; raises UsageError if it or its mesh is impossible."""
     parameters = parameters_of(workload)
-    if workload.name == "mlp":
-        mesh = _tensor_parallel_mesh(topology, parameters.device)
-        return _trained(mlp(mesh), small_integers(4, 16), mesh)
-    if workload.name == "transformer-block":
-        mesh = _tensor_parallel_mesh(topology, parameters.device)
-        return _trained(transformer_block(mesh), small_integers(2, 4, 8 * mesh.size()), mesh)
+    if workload.name in _TENSOR_PARALLEL:
+        return _TENSOR_PARALLEL[workload.name](_tensor_parallel_mesh(topology, parameters.device))
     shape = mesh_shape(topology, getattr(parameters, "dims", 1))
     names = tuple(f"dim{index}" for index in range(len(shape)))
     mesh = make_mesh(shape, names, parameters.device)
@@ -69,6 +56,14 @@ def _tensor_parallel_mesh(topology: Topology, device: str) -> DeviceMesh:
         return make_mesh(mesh_shape(topology, 1), ("tensor",), device)
     shape = (topology.domains, topology.gpus_in_domain)
     return make_mesh(shape, ("data", "tensor"), device)["tensor"]
+
+
+class _OpCall(NamedTuple):
+    """A call of an op on its operands."""
+
+    name: str
+    op: Callable[..., torch.Tensor]
+    operands: tuple[DTensor, ...]
 
 
 def _calls(mesh: DeviceMesh, names: Sequence[str]) -> list[_OpCall]:
@@ -136,15 +131,14 @@ def _ops(mesh: DeviceMesh, parameters: OpsParameters) -> OpProgram:
             made.append(result)
         return made
 
-    shapes = tuple(call.shape() for call in calls)
-    return OpProgram(mesh, step, parameters.op, ROUNDS * len(calls), shapes)
+    return OpProgram(mesh, step, parameters.op, ROUNDS * len(calls))
 
 
 def _miss(mesh: DeviceMesh, parameters: MissParameters) -> OpProgram:
-    drawn = parameters.cases
-    calls = (
-        _drawn(mesh, drawn, parameters.seed or 0) if drawn else _calls(mesh, parameters.op or OPS)
-    )
+    if parameters.cases:
+        calls = _drawn(mesh, parameters.cases, parameters.seed or 0)
+    else:
+        calls = _calls(mesh, parameters.op or OPS)
 
     def step() -> list[torch.Tensor]:
         return [op(*operands) for _, op, operands in calls]
@@ -154,13 +148,12 @@ def _miss(mesh: DeviceMesh, parameters: MissParameters) -> OpProgram:
         step,
         tuple(call.name for call in calls),
         size=len(calls),
-        shapes=tuple(call.shape() for call in calls),
         cold=True,
-        compares_values=not drawn,
+        compares_values=not parameters.cases,
     )
 
 
-def _dynamic(mesh: DeviceMesh, _: DynamicParameters) -> OpProgram:
+def _dynamic(mesh: DeviceMesh, _: object) -> OpProgram:
     sharded, replicated = [Shard(0)] * mesh.ndim, [Replicate()] * mesh.ndim
     rows = small_integers(_BATCH_SIZES + 1, _WIDTH)
     first = placed(mesh, small_integers(_WIDTH, _WIDTH), replicated)
@@ -180,21 +173,7 @@ def _dynamic(mesh: DeviceMesh, _: DynamicParameters) -> OpProgram:
     )
 
 
-def _trained(module: torch.nn.Module, batch: torch.Tensor, mesh: DeviceMesh) -> OpProgram:
-    batch = batch.to(mesh.device_type).requires_grad_()
-    names, weights = zip(*module.named_parameters(), strict=True)
-
-    def step() -> list[torch.Tensor]:
-        for tensor in (batch, *weights):
-            tensor.grad = None
-        output = module(batch)
-        output.sum().backward()
-        return [output.detach(), batch.grad, *(weight.grad for weight in weights)]
-
-    made = ("output", "gradient of the input", *(f"gradient of {name}" for name in names))
-    return OpProgram(mesh, step, made, size=len(weights), differentiates=True)
-
-
+_TENSOR_PARALLEL = {"mlp": mlp, "transformer-block": transformer_block}
 _BUILDERS: dict[str, Callable[[DeviceMesh, Any], OpProgram]] = {
     "ops": _ops,
     "miss": _miss,

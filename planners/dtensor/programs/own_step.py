@@ -13,7 +13,6 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
 from harness.contract import UsageError, one_line
-from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.programs.program import OpProgram
 from planners.dtensor.programs.world import playing_one_rank
 from planners.dtensor.workloads import StepParameters
@@ -44,9 +43,8 @@ def own_step(
             if not callable(step):
                 raise UsageError(f"{path}:{name} must return the step, a function, not {step!r}.")
             # 3. Run the step once to make the optimizer's state, and once to count ops and results.
-            first = _tensors(step())
-            clear_torch_caches()
-            second = _tensors(step())
+            first, before = _tensors(step()), _dispatched()
+            second, after = _tensors(step()), _dispatched()
     except UsageError:
         raise
     except (Exception, SystemExit) as error:  # a user's code may raise anything
@@ -56,8 +54,7 @@ def own_step(
         raise UsageError(f"{path}:{name} failed{where}: {one_line(error)}.") from error
     finally:
         hook.remove()
-    hits, misses = torch._C._get_DTensor_sharding_propagator_cache_stats()
-    if not misses:
+    if before == after:
         raise UsageError(f"{path}:{name} returns a step that calls no op on a DTensor.")
     optimizer = optimizers.pop() if len(optimizers) == 1 else None
     trained = _tensors([optimizer.param_groups, *optimizer.state.values()]) if optimizer else []
@@ -65,15 +62,19 @@ def own_step(
         mesh,
         lambda: [*_tensors(step()), *trained],
         tuple(f"result {number}" for number in range(len(second) + len(trained))),
-        size=hits + misses,
+        size=after - before,
         cold=parameters.caches == "cold",
         compares_values=False,
         compares_moves=not clip.called,
         is_dynamic=[result.shape for result in first] != [result.shape for result in second],
         optimizer=optimizer,
         differentiates=True,
-        trains=True,
     )
+
+
+def _dispatched() -> int:
+    """Return the number of ops that torch looked up in its cache of decisions."""
+    return sum(torch._C._get_DTensor_sharding_propagator_cache_stats())
 
 
 def _tensors(results: Any) -> list[torch.Tensor]:

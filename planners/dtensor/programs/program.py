@@ -8,25 +8,21 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement
 
-StepFunction = Callable[[], Sequence[torch.Tensor]]
-
 
 @dataclass(frozen=True, slots=True)
 class OpProgram:
     """A program of ops on the DTensors of a mesh, and how to run and check it."""
 
     mesh: DeviceMesh
-    step: StepFunction  # one call; returns its results in the order of `names`
+    step: Callable[[], Sequence[torch.Tensor]]  # one call; returns results in the order of `names`
     names: tuple[str, ...]
     size: int  # the number of ops, or of parameters or layers in training
-    shapes: tuple[torch.Size, ...] | None = None  # global shapes of results, if known in advance
     cold: bool = False  # every call starts with cold caches
     compares_values: bool = True  # all calls have the same values, in spite of fake collectives
     compares_moves: bool = True  # clipping may move partial norms, or add them up in another way
     is_dynamic: bool = False  # the first dimension varies, and decisions do not depend on it
     optimizer: torch.optim.Optimizer | None = None  # for variants that replace its step
     differentiates: bool = False  # each step runs a backward pass
-    trains: bool = False  # each step makes new gradients for the optimizer
     counts_kept: bool = False  # whether objects that outlive a step are counted
 
     @property

@@ -39,11 +39,8 @@ if TYPE_CHECKING:
 # starts are good plans; one run with a high heat leaves their neighbourhood.
 _RUNS = ((True, 0.1, 2), (False, 0.1, 1), (True, 1.0, 0), (True, 0.1, 2))
 
-# The least move is found by bisection to about 1/4000, each step with a tenth of the work.
 _HALVINGS = 12
-_WORK_OF_HALVING = 0.1
-
-_SHARE_WITHOUT_BUDGET = 0.4  # part of a time limit for the best plan without a budget
+"""Steps of the bisection for the least move, to about 1/4000 of the bytes."""
 
 
 class Replanning:
@@ -70,7 +67,7 @@ class Replanning:
         self._deadline = deadline or Deadline()
         self._work = effort * usual_work(space, devices, self._deadline.seconds)
         warm_up.ready(warm_up.BEST_PLAN)
-        soon = self._deadline.after(_SHARE_WITHOUT_BUDGET)
+        soon = self._deadline.after(0.4)  # the budgets need the rest of the time
         self._unlimited = search_in_order(self._space, devices, soon, seed)
         self._moves = moves(self._space.options, devices.ranks)
         self._candidates = with_previous(self._space, devices, self._moves)
@@ -146,7 +143,7 @@ class Replanning:
             local.budget, local.best = middle, None
             for start in (None, plan):
                 if local.best is None:
-                    self._run(start, 1.0, 0, _WORK_OF_HALVING * self._work, once=True)
+                    self._run(start, 1.0, 0, self._work / 10, once=True)
             if local.best is None:
                 low = middle
             else:

@@ -102,7 +102,7 @@ def test_an_op_stays_with_torch_if_it_differs_while_another_thread_asks_torch(mo
         return made
 
     def compare(columns: int) -> None:
-        checking._decided_by_torch(schema_of(columns))
+        checking._decided_by_torch(schema_of(columns), ())
 
     def schema_of(columns: int) -> OpSchema:
         x = placed(mesh, counted(2, columns), Shard(0))

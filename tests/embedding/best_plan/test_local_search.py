@@ -57,14 +57,3 @@ def test_a_search_repairs_memory_and_lowers_the_rating(hosts):
     before = state.perf.max()
     search(tables, state, NO_TABLES, NO_TABLES, 20_000_000, 0.1, 0.0)
     assert state.figures[Figure.BEST] < before
-
-
-def test_a_search_goes_through_all_placements():
-    """At a high temperature, rounds choose options of each placement."""
-    space, placed_on = varied()
-    tables, state = constructed(space, placed_on, seed=3)
-    seen = set()
-    for _ in range(60):
-        search(tables, state, NO_TABLES, NO_TABLES, 5_000, 1.0, 0.0)
-        seen |= set(space.placement[state.plan.options].tolist())
-    assert seen == {0, 1, 2, 3, 4}

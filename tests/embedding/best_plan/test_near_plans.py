@@ -21,7 +21,6 @@ from small_problems import (
     ways,
 )
 
-from planners.embedding.best_plan.linear import near_bound, with_previous
 from planners.embedding.best_plan.parts import legal, parts_of
 from planners.embedding.best_plan.replanning import Replanning
 from planners.embedding.best_plan.rounds import SAMPLE
@@ -201,21 +200,6 @@ def test_fewer_sharding_types_are_no_reason_to_move_a_table():
     case = Case(search_space(options), devices((9, 0), (9, 0)), before, weight)
     near = case.search().search(0)
     assert (sorted(near.options.tolist()), near.moved) == ([0, 1], 0)
-
-
-@settings(max_examples=40, deadline=None)
-@given(cases(), st.integers(0, 12))
-def test_ranks_with_room_for_their_shards_do_not_change_the_bound(case, budget):
-    """With 0 as the known bound, all ranks count as crowded."""
-    moves = case.moves(case.space.options)
-    options = with_previous(case.space, case.devices, moves)
-    known = best_plan(case.space, case.devices, Brief()).bound
-    if len(options.without_options) or not math.isfinite(known):
-        return
-    least = moves.least_moved(case.space)[options.options]
-    if np.minimum.reduceat(least, options.first[:-1]).sum() <= budget:  # else no plan is within it
-        whole = near_bound(options, moves, budget, 0.0)
-        assert near_bound(options, moves, budget, known) >= max(known, whole) * (1 - 1e-6)
 
 
 @settings(max_examples=60, deadline=None)

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from compared import choice
-from random_models import collection, random_job
+from random_models import collection, random_model
 from torch import nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
@@ -77,7 +77,7 @@ class Script:
 
 def random_script(random: Random, most_tables: int = 6) -> Script:
     """Return a random job with random components of its planner."""
-    job = random_job(random, most_tables)
+    job = random_model(random, most_tables, unusual=False)
     arguments = {name: random.choice(makers) for name, makers in COMPONENTS.items()}
     if random.random() < 0.2:
         arguments["performance_model"] = lambda: NoopStorageModel(job.topology)

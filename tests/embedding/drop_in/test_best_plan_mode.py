@@ -4,19 +4,15 @@ import copy
 import logging
 from dataclasses import replace
 from itertools import chain
-from math import nan
 from unittest import mock
 
 import pytest
-import torch
 from compared import come_to, components
 from hypothesis import given, strategies as st
 from planned import OwnProposer, decided, new_planner, problem, randoms
 from random_options import random_case
-from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.planners import (
     EmbeddingShardingPlanner,
-    validate_compute_kernels,
 )
 from torchrec.distributed.planner.proposers import (
     EmbeddingOffloadScaleupProposer,
@@ -24,11 +20,9 @@ from torchrec.distributed.planner.proposers import (
     UniformProposer,
 )
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import PlannerError, ShardingOption
-from torchrec.distributed.types import CacheParams, CacheStatistics, ShardingType
+from torchrec.distributed.planner.types import PlannerError
+from torchrec.distributed.types import CacheParams, CacheStatistics
 
-from planners.embedding.best_plan.torchrec_rules import _is_accepted
-from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.search.outcome import NotFound
 
@@ -77,22 +71,6 @@ def test_a_time_limit_ends_the_search(monkeypatch, limit):
         looks.append(clock.now / seconds)
         assert clock.now < 1.0 + 12 * seconds
     assert looks[1] < looks[0]
-
-
-def test_making_the_arrays_counts_as_search(monkeypatch):
-    """After it no time is left for a bound."""
-    built, clock, flatten = problem(), Ticking(0.0), CompiledSearch.flatten
-    planner = new_planner(built, mode="best-plan", search_seconds=3.0)
-    planner._clock = clock
-
-    def slow(self, options):
-        clock.now += 10.0
-        return flatten(self, options)
-
-    monkeypatch.setattr(CompiledSearch, "flatten", slow)
-    planner.plan(built.module, built.sharders)
-    assert planner._best_plan
-    assert not planner.bound_ms
 
 
 def test_without_a_plan_in_time_the_error_is_torchrecs():
@@ -202,23 +180,3 @@ def test_larger_caches_that_rate_better_are_taken():
     factors = {option.cache_params.load_factor for option in own._best_plan}
     assert max(filter(None, factors)) > 0.1, "larger than the constraints say"
     assert own.gap is None or own.gap >= 0
-
-
-@given(
-    kernel=st.sampled_from([*EmbeddingComputeKernel]).map(lambda kernel: kernel.value),
-    kind=st.sampled_from([*ShardingType]).map(lambda kind: kind.value),
-    factor=st.sampled_from([None, -1.0, 0.0, 0.2, 1.0, 2.0, nan]),
-)
-def test_the_best_plan_may_have_the_options_that_torchrec_accepts(kernel, kind, factor):
-    """The rule is that of torchrec's `validate_compute_kernels`."""
-    tensor, module = torch.empty(1, 1, device="meta"), ("bags", torch.nn.Module())
-    cache = CacheParams(load_factor=factor)
-    option = ShardingOption(
-        "table", tensor, module, [1.0], 1, kind, "device", kernel, [], cache_params=cache
-    )
-    try:
-        validate_compute_kernels([option])
-    except PlannerError:
-        assert not _is_accepted(option)
-    else:
-        assert _is_accepted(option)

@@ -82,6 +82,7 @@ def times_of(points: list[DesignPoint], noise: float = 0.0) -> Times:
 
 
 def test_calibrating_finds_the_coefficients_of_a_made_up_device():
+    """Times with noise give caches, coefficients within their intervals, and small errors."""
     points = design("fused")
     machine = fit_machine(points, times_of(points, noise=0.02), UNIFORM)
     calibration = Calibration({figure.name: figure.value for figure in machine.figures})
@@ -104,6 +105,7 @@ def test_calibrating_finds_the_coefficients_of_a_made_up_device():
 
 
 def test_too_few_points_are_refused():
+    """One sentence names the number that a fit needs."""
     points = design("fused", share=0.1)[:5]
     with pytest.raises(UsageError, match="a fit needs 12"):
         fit_machine(points, times_of(points), UNIFORM)
@@ -111,6 +113,7 @@ def test_too_few_points_are_refused():
 
 @pytest.mark.parametrize("text", ["zipf:9", "zipf:x", "normal", ""])
 def test_an_unknown_distribution_is_one_sentence(text: str):
+    """It names the option."""
     with pytest.raises(UsageError, match="--ind"):
         LookupDistribution.named(text)
 
@@ -125,6 +128,7 @@ def shards_in(plan: Sequence[ShardingOption], topology) -> list[tuple[ShardWork,
 
 
 def test_options_have_calibrated_times_and_only_kernels_of_the_machine(tmp_path):
+    """A sequence costs more than a pooled table, since it writes a vector for each index."""
     file = tmp_path / "t.csv"
     file.write_text("rows,dim,pooling_factor,lookup\n9000,64,20,sequence\n8000,64,9,pooled\n")
     problem = replace(built_problem.problem(str(file), gpus=4), machine=MACHINE)
@@ -141,12 +145,13 @@ def test_options_have_calibrated_times_and_only_kernels_of_the_machine(tmp_path)
     sequence = next(o for o in options if not o.is_pooled and o.sharding_type == "table_wise")
     table = ShardWork("fused", "table_wise", 9000, 64, (20.0,), 4 * problem.batch_size)
     pooled_ms = DEVICE.shard_ms(table, "forward")
-    assert sequence.shards[0].perf.fwd_compute > pooled_ms  # it writes a vector for each index
+    assert sequence.shards[0].perf.fwd_compute > pooled_ms
     with pytest.raises(NotApplicable, match="table_0 is sequence"):
         list(memory_candidates(problem, [], "cpu", 0))
 
 
 def test_a_table_without_a_kernel_of_the_machine_is_one_sentence(problem: EmbeddingProblem):
+    """The machine has no estimate for it."""
     cached = replace(with_kernels(problem, ["fused_uvm_caching"]), machine=MACHINE)
     with pytest.raises(UsageError, match="allows none of them"):
         FAMILY.find("certified").prepared(cached).run()
@@ -185,6 +190,8 @@ def test_a_plan_that_fits_by_a_machine_fits_by_torchrec_too(problem: EmbeddingPr
 
 
 def test_a_planner_takes_a_machine_as_one_argument(problem: EmbeddingProblem):
+    """Its plan is rated by the machine, and by torchrec beside it."""
+
     def planner(**arguments: Any) -> Planner:
         made = Planner(
             problem.topology, constraints=problem.constraints, stats=[], debug=False, **arguments
@@ -212,6 +219,7 @@ def test_a_planner_takes_a_machine_as_one_argument(problem: EmbeddingProblem):
 def test_a_machine_that_cannot_judge_is_one_sentence(
     arguments, fault, sentence: str, problem: EmbeddingProblem
 ):
+    """The mode is wrong, or the machine is not known."""
     with pytest.raises(fault, match=sentence):
         Planner(problem.topology, **arguments)
 
@@ -219,6 +227,7 @@ def test_a_machine_that_cannot_judge_is_one_sentence(
 @pytest.mark.parametrize("name", ["uniform", "zipf", "zipf:1", "reuse"])
 @pytest.mark.parametrize(("rows", "count"), [(50, 4000), (20_000, 5000), (10**6, 20_000)])
 def test_draws_repeat_rows_as_the_distribution_says(name: str, rows: int, count: int):
+    """The numbers of distinct and of hottest rows are those expected."""
     distribution = LookupDistribution.named(name)
     assert LookupDistribution.of_coefficients(distribution.coefficients) == distribution
     drawn = distribution.draw(rows, count, np.random.default_rng(0))
@@ -239,6 +248,7 @@ def plans(problem: EmbeddingProblem) -> list[tuple[str, Plan]]:
 
 
 def test_plans_to_measure_are_different_valid_and_spread(problem: EmbeddingProblem, plans):
+    """The slowest takes 1.3 times as long as the fastest, the best known plan."""
     assert len({fingerprint(plan) for _, plan in plans}) == len(plans) == 8
     for _, plan in plans:
         validate(problem, plan)
@@ -258,6 +268,7 @@ def tables_of(rank: RankKernels) -> list[torch.Tensor]:
 
 
 def test_each_pass_of_a_rank_can_be_repeated_and_learns():
+    """The weights and the state of the optimizer change."""
     kernels = kernels_on(
         Device("cpu"),
         ShardWork("fused", "table_wise", 100, 8, (3.0,), 32, is_weighted=True),
@@ -273,6 +284,7 @@ def test_each_pass_of_a_rank_can_be_repeated_and_learns():
 
 @pytest.mark.parametrize(("kernel", "renewed"), [("fused_uvm_caching", True), ("fused", False)])
 def test_kernels_with_a_cache_look_up_other_rows_each_time(kernel: str, renewed: bool):
+    """Other kernels look up the same rows."""
     rank = kernels_on(Device("cpu"), ShardWork(kernel, "table_wise", 10**5, 8, (3.0,), 32))
     (lookup,) = rank._lookups
     before = lookup.indices.clone()
@@ -281,6 +293,7 @@ def test_kernels_with_a_cache_look_up_other_rows_each_time(kernel: str, renewed:
 
 
 def test_ranks_are_cut_to_the_memory_that_there_is_with_a_note(problem: EmbeddingProblem):
+    """The work of a cut rank runs."""
     plans = EmbeddingWorkbench(BenchOptions("cpu", "uniform", 0.05)).candidates(problem, 3)
     assert any("rows at most" in note for note in plans.notes)
     assert any("keep to kernel 'fused'" in note for note in plans.notes)
@@ -288,11 +301,13 @@ def test_ranks_are_cut_to_the_memory_that_there_is_with_a_note(problem: Embeddin
 
 
 def test_lookups_that_do_not_fit_into_memory_are_one_sentence(problem: EmbeddingProblem):
+    """It names the option with the limit."""
     with pytest.raises(UsageError, match=r"lookups of a rank take .* GiB.*--gib allows 0\.001"):
         EmbeddingWorkbench(BenchOptions("cpu", "uniform", 0.001)).candidates(problem, 3)
 
 
 def test_ranks_share_the_memory_of_the_largest_one():
+    """The tables of one rank do not overlap."""
     shard = ShardWork("fused", "table_wise", 30_000, 8, (1.0,), 8)
     shards = [shard] * 3
     other = [replace(shard, rows=50_000), replace(shard, sharding_type="row_wise")]

@@ -124,6 +124,7 @@ def random_tables(rng: random.Random) -> tuple[Table, ...]:
     "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 60))]
 )
 def test_computed_bytes_are_the_counted_ones(seed: int) -> None:
+    """This goes for random tables, sharding types, ranks and optimizers."""
     rng = random.Random(seed)
     ranks, of_host = rng.choice(((2, 2), (4, 2), (4, 4), (8, 4)))
     kinds = tuple(rng.choices(KINDS, k=rng.randint(1, 8)))
@@ -150,6 +151,7 @@ def gloo_rank(job: RankJob, store: str, *_: object) -> Terms:
 
 
 def test_a_rank_alone_has_the_tensors_of_a_rank_among_processes(tmp_path: Path) -> None:
+    """The other ranks exchange tensors by gloo."""
     made, _ = jobs(("table_wise", "row_wise", "column_wise"), "rowwise_adagrad")
     children = [start_job(gloo_rank, job, str(tmp_path / "store"), memory_gib=8.0) for job in made]
     with children[0] as first, children[1] as second:
@@ -179,6 +181,7 @@ def options_by_key(
 def test_the_estimator_gives_torchrecs_storage_or_more(
     enumerator: type[EmbeddingEnumerator],
 ) -> None:
+    """It raises the HBM of kernel `fused` alone."""
     plain = options_by_key(EmbeddingStorageEstimator)
     whole = options_by_key(StepStorageEstimator, enumerator)
     raised = set()
@@ -192,6 +195,7 @@ def test_the_estimator_gives_torchrecs_storage_or_more(
 
 
 def test_torchrecs_peak_is_its_estimate_with_an_optimizer() -> None:
+    """Adam adds two numbers for each weight."""
     plain = options_by_key(EmbeddingStorageEstimator)
     plan = [option for (_, _, kernel), option in plain.items() if kernel == "fused"]
     for number, option in enumerate(plan):

@@ -1,8 +1,6 @@
 """Explanations of plans: their figures add up, and match those of real plans."""
 
-import json
 from functools import cache
-from io import StringIO
 from random import Random
 
 import numpy as np
@@ -10,12 +8,9 @@ import pytest
 from built_problem import problem as built
 from hypothesis import assume, given, settings, strategies as st
 from random_options import random_case
-from rich.console import Console
 from small_problems import load, problems, ways
 
 from harness.contract import Question, UsageError
-from harness.model.ids import CellId
-from harness.planning.plan import Explained
 from planners.embedding import FAMILY
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.parts import parts_of
@@ -25,7 +20,6 @@ from planners.embedding.explain.bound import reasons
 from planners.embedding.explain.explain import explain, explain_table
 from planners.embedding.quality import arrays, quality
 from planners.embedding.search.space import Load, devices_of, load_of_plan, search_space
-from shardbench.commands.explain import shown
 
 CASES = (
     ("synthetic[tables=6,seed=1]", 4, "upstream"),
@@ -51,6 +45,7 @@ def explained(case):
 
 @of_cases
 def test_the_figures_of_the_ranks_add_up_and_are_those_of_quality(case):
+    """Shards add up to the rank, and components to the shard."""
     problem, plan = planned(*case)
     seen, rated = explained(case).document, quality(problem, plan)
     perf = load_of_plan(plan.options, problem.topology.world_size).perf
@@ -75,6 +70,7 @@ def test_the_figures_of_the_ranks_add_up_and_are_those_of_quality(case):
 
 @of_cases
 def test_alternatives_begin_with_the_present_plan_and_none_betters_the_bound(case):
+    """An alternative has figures, or a reason why it is impossible."""
     _, plan = planned(*case)
     by_name = {option.name: option for option in plan.options}
     seen = explained(case).document
@@ -96,6 +92,7 @@ def test_alternatives_begin_with_the_present_plan_and_none_betters_the_bound(cas
 
 
 def test_the_difference_to_another_plan_adds_up_and_is_that_of_real_plans():
+    """Options and balance add up to the difference of the slowest ranks."""
     seen = explained(CASES[3]).document
     there = seen["against"]
     problem, plan = planned(*CASES[3])
@@ -114,6 +111,7 @@ def test_the_difference_to_another_plan_adds_up_and_is_that_of_real_plans():
 
 
 def test_a_variant_that_decides_the_same_differs_in_nothing():
+    """One sentence says so."""
     problem, plan = planned(*CASES[0])
     same = FAMILY.find("compiled").prepared(problem).run()
     seen = explain(problem, plan, Question(None, 1, "compiled", same))
@@ -124,6 +122,7 @@ def test_a_variant_that_decides_the_same_differs_in_nothing():
 @settings(max_examples=30)
 @given(st.integers(0, 10**6))
 def test_later_arguments_prove_no_less_and_the_first_that_proves_the_bound_binds(seed):
+    """This goes for random problems that have a plan."""
     case = random_case(Random(seed), towers=False)
     space, devices = search_space(case.options), devices_of(case.topology)
     assume(not len(presolved(candidates(space, devices)).without_options))
@@ -146,26 +145,15 @@ def test_later_arguments_prove_no_less_and_the_first_that_proves_the_bound_binds
     ],
 )
 def test_what_binds(workload, gpus, binding):
+    """A table, all work, its shards or the memory of ranks can bind."""
     if binding == "ranks":
         pytest.importorskip("ortools")
     assert reasons(*arrays(built(workload, gpus=gpus))).binding == binding
 
 
 @of_cases
-def test_it_is_shown_in_80_columns_and_is_json(case):
-    made = explained(case)
-    cell = CellId.parse(f"embedding/{case[2]}@{case[0]}/dgx_a100_80gb:{case[1]}")
-    console = Console(width=80, record=True, file=StringIO())
-    console.print(shown(Explained(cell, "certified", made, 0.1)))
-    lines = console.export_text().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert not any("…" in line for line in lines)
-    assert any(line.split()[-2:] == ["HBM", "DDR"] for line in lines)  # no column is cut off
-    json.dumps(made.document, allow_nan=False)
-
-
-@of_cases
 def test_a_single_table_has_every_enumerated_option(case):
+    """The sentence names a better option if there is one."""
     problem, plan = planned(*case)
     space, _ = arrays(problem)
     for here in plan.options:
@@ -181,6 +169,7 @@ def test_a_single_table_has_every_enumerated_option(case):
 
 
 def test_what_the_planner_has_proven_best_is_called_so():
+    """CP-SAT proves this plan best."""
     pytest.importorskip("ortools")
     problem, plan = planned("synthetic[tables=12,seed=3]", 8, "certified")
     seen = explain(problem, plan, Question(None, 1))
@@ -188,12 +177,14 @@ def test_what_the_planner_has_proven_best_is_called_so():
 
 
 def test_a_table_that_does_not_exist_is_refused():
+    """The error suggests a name."""
     with pytest.raises(UsageError, match="Unknown table 'tabel_0'; did you mean table_0"):
         explain_table(*planned(*CASES[0]), Question(table="tabel_0"))
 
 
 @given(problems(), st.data())
 def test_a_placement_is_possible_and_the_best_of_equal_shards(problem, data):
+    """All placements are tried."""
     space, on = problem
     option = data.draw(st.integers(0, len(space.options) - 1))
     perf = data.draw(st.lists(st.integers(0, 8), min_size=on.ranks, max_size=on.ranks))

@@ -47,6 +47,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:HeuristicalStorageReservation is
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=15)
 def test_the_least_memory_agrees_with_brute_force(kind, seed):
+    """The bound is as high as the plan needs."""
     draw = np.random.default_rng(seed)
     options = []
     for table in range(3):
@@ -75,6 +76,7 @@ def test_the_least_memory_agrees_with_brute_force(kind, seed):
     ],
 )
 def test_each_remedy_has_a_plan_that_fits_and_a_proof_and_more_hbm_is_last(workload, batch, names):
+    """Each remedy is enough alone."""
     asked = problem(workload, gpus=8)
     asked = changed(asked, batch_size=batch) if batch else asked
     assert math.isinf(Flat.of(asked).any_plan(Deadline()).bound)
@@ -89,6 +91,7 @@ def test_each_remedy_has_a_plan_that_fits_and_a_proof_and_more_hbm_is_last(workl
 
 
 def test_a_table_that_fits_nowhere_is_named():
+    """It is named among the causes."""
     asked = problem("mixture[tables=8,seed=3,hbm=0.3,ddr=0.1]", gpus=4)
     asked = replace(asked, topology=with_memory(asked.topology, hbm=1000, ddr=1000))
     outcome = remedies(replace(asked, usable_hbm=(850,) * 4, usable_ddr=(1000,) * 4), 2.0)
@@ -96,6 +99,7 @@ def test_a_table_that_fits_nowhere_is_named():
 
 
 def test_without_time_nothing_is_called_insufficient():
+    """Steps that were not tried to the end are named."""
     asked = problem("mixture[tables=10,seed=6,hbm=0.9,ddr=0.1]", gpus=8)
     text = "\n".join(remedies(asked, 1e-9).findings)
     for step in ("A smaller batch", "More GPUs"):
@@ -159,6 +163,7 @@ def test_a_planners_error_says_what_is_enough(memory, reservation, constraints, 
 
 
 def test_the_error_itself_is_torchrecs_and_remedies_can_be_left_out():
+    """Remedies are notes on the error."""
     asked = problem("mixture[tables=10,seed=6,hbm=0.9,ddr=0.1]", gpus=8)
     errors = []
     for arguments in ({}, {"mode": "best-plan", "remedy_seconds": 0}):

@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
-from types import FunctionType, GenericAlias, SimpleNamespace
+from types import FunctionType, SimpleNamespace
 
 import numba
 import numpy as np
@@ -19,7 +19,6 @@ from small_problems import NO_TABLES, constructed, varied
 from planners.embedding.best_plan.insertion import Figure
 from planners.embedding.best_plan.rounds import search
 from planners.embedding.search import compiling
-from planners.embedding.search.space import Ints
 
 
 def done() -> dict:
@@ -107,12 +106,6 @@ def test_a_full_disk_is_logged_and_leaves_nothing_behind(tmp_path, monkeypatch, 
         keep_in(monkeypatch, tmp_path).save_overload("signature", result)
     assert "No space left" in caplog.text
     assert list(tmp_path.iterdir()) == []
-
-
-def test_array_types_of_numpy_2_5_and_of_older_releases_are_the_same():
-    """Annotations with a number type in place of a dtype give the same signature."""
-    of_numpy_2_5 = GenericAlias(np.ndarray, (np.int64,))
-    assert compiling._numba_type(of_numpy_2_5) == compiling._numba_type(Ints)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ def error_of(path: Path) -> str:
     ids=["comments", "bom", "crlf"],
 )
 def test_what_a_csv_file_may_hold(tmp_path: Path, content: str, tables: list[Table]) -> None:
+    """Comments, empty rows, other columns and any ends of lines are allowed."""
     path = tmp_path / "t.csv"
     path.write_bytes(content.encode())
     assert read_tables(path) == tuple(tables)
@@ -72,10 +73,12 @@ def test_what_a_csv_file_may_hold(tmp_path: Path, content: str, tables: list[Tab
 @given(tables=tables_of_files)
 @pytest.mark.parametrize("file", ["t.csv", "t.parquet"])
 def test_what_is_written_is_read(tables: list[Table], file: str) -> None:
+    """CSV and Parquet keep all that a table has."""
     assert parse_tables(content_of(tables, file), file) == tuple(tables)
 
 
 def test_parquet_may_hold_numbers_and_empty_optional_cells(tmp_path: Path) -> None:
+    """Empty cells have the defaults."""
     path = parquet(tmp_path / "t.parquet", pooling_factor=[1.5], name=[None], dtype=[None])
     assert read_tables(path) == (Table("table_0", 100, 8, (1.5,)),)
 
@@ -95,6 +98,7 @@ def test_parquet_may_hold_numbers_and_empty_optional_cells(tmp_path: Path) -> No
     ],
 )
 def test_what_is_no_file_of_tables_is_refused(tmp_path, name, content, said) -> None:
+    """One sentence names the file and the fault."""
     path = tmp_path / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     assert said in error_of(path)
@@ -112,6 +116,7 @@ def test_what_is_no_file_of_tables_is_refused(tmp_path, name, content, said) -> 
     ],
 )
 def test_a_bad_cell_is_named_by_row_and_field(tmp_path: Path, field: str, values) -> None:
+    """The sentence ends with the value."""
     fields = ALL.strip().split(",")
     cells = dict(zip(fields, ("t", "100", "8", "1", "fp32", "pooled"), strict=True))
     for value in values:
@@ -124,6 +129,7 @@ def test_a_bad_cell_is_named_by_row_and_field(tmp_path: Path, field: str, values
 
 
 def test_bad_parquet_cells_are_named(tmp_path: Path) -> None:
+    """Missing values and lists of factors are faults."""
     path = tmp_path / "t.parquet"
     parquet(path, rows=[1, None], dim=[8, 8], pooling_factor=[1, 1])
     assert error_of(path).startswith(", row 2: rows is missing")

@@ -14,9 +14,7 @@ from planners.embedding.tables.files import Table
 from planners.embedding.workloads.catalog import (
     DDR,
     HBM,
-    assigned,
     label,
-    list_workloads,
     load_tables,
     scaled,
     sized_tables,
@@ -54,6 +52,7 @@ def test_published_models_have_their_published_tables() -> None:
 
 
 def test_what_is_drawn_is_the_same_on_every_machine() -> None:
+    """Some drawn tables are written here."""
     drawn = [(table.name, table.dim, *table.pooling_factors) for table in load("dlrm-856")[:2]]
     assert drawn == [("table_0", 32, 2.0), ("table_2", 64, 100.0)]
     assert load("synthetic[tables=2]") == (
@@ -63,15 +62,10 @@ def test_what_is_drawn_is_the_same_on_every_machine() -> None:
     assert load("synthetic") == load("synthetic[tables=100,seed=0]") != load("synthetic[seed=1]")
 
 
-def test_assigned_attributes_are_labelled() -> None:
-    listed = {workload.name: workload for workload in list_workloads()}
-    assert [name for name in listed if assigned(name)] == ["dlrm-856", "synthetic", "mixture"]
-    assert listed["dlrm-856"].summary.endswith(assigned("dlrm-856"))
-
-
 @settings(deadline=None)
 @given(seed=st.integers(0, 2**32), fewer=st.integers(1, 30), more=st.integers(0, 30))
 def test_more_synthetic_tables_extend_fewer(seed: int, fewer: int, more: int) -> None:
+    """The first tables stay the same."""
     tables = load(f"synthetic[tables={fewer + more},seed={seed}]")
     assert len(tables) == fewer + more
     assert tables[:fewer] == load(f"synthetic[tables={fewer},seed={seed}]")
@@ -80,6 +74,7 @@ def test_more_synthetic_tables_extend_fewer(seed: int, fewer: int, more: int) ->
 @settings(deadline=None)
 @given(count=st.integers(1, 55), seed=st.integers(0, 1000))
 def test_a_sample_is_distinct_tables_in_their_order(count: int, seed: int) -> None:
+    """It has as many tables as asked for."""
     everything = load("merlin-tiny")
     positions = [everything.index(t) for t in load(f"merlin-tiny[tables={count},seed={seed}]")]
     assert positions == sorted(set(positions))
@@ -87,6 +82,7 @@ def test_a_sample_is_distinct_tables_in_their_order(count: int, seed: int) -> No
 
 
 def test_a_file_is_a_workload_that_is_labelled_by_its_content(tmp_path: Path) -> None:
+    """A named workload keeps its name."""
     file = tmp_path / "mine.csv"
     file.write_text("rows,dim,pooling_factor\n10,8,1\n20,8,1\n30,8,1\n")
     assert [table.rows for table in load(str(file))] == [10, 20, 30]
@@ -118,6 +114,7 @@ def test_a_file_is_a_workload_that_is_labelled_by_its_content(tmp_path: Path) ->
     ],
 )
 def test_what_is_wrong_is_named(workload: str, said: str) -> None:
+    """Loading and labelling refuse a workload alike."""
     for use in (load_tables, label):
         with pytest.raises(UsageError) as caught:
             use(WorkloadSpec.parse(workload))
@@ -129,6 +126,7 @@ def test_what_is_wrong_is_named(workload: str, said: str) -> None:
     [("weights=cpu,mib=30", 30 * 2**20), ("memory=roomy", 4e10), ("memory=tight", 2e11)],
 )
 def test_tables_have_the_bytes_that_are_asked_for(parameters: str, size: float) -> None:
+    """The size is in bytes, or relative to the usable HBM."""
     tables = sized_tables(WorkloadSpec.parse(f"dlrm-856[{parameters}]"), usable_hbm=10**11)
     assert sum(table.bytes for table in tables) == pytest.approx(size, rel=0.1)
 
@@ -169,6 +167,7 @@ def drawn(seed: int) -> Mixture:
 
 
 def test_seeds_of_a_mixture_draw_all_kinds_and_parameters_replace_what_they_draw() -> None:
+    """Kernels, sharding types and memory are drawn."""
     kinds = [drawn(seed) for seed in range(200)]
     assert {len(kind.kernels) for kind in kinds} == {1, 2, 4}
     assert len({kind.sharding_types for kind in kinds}) == 4
@@ -182,6 +181,7 @@ def test_seeds_of_a_mixture_draw_all_kinds_and_parameters_replace_what_they_draw
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_mixture_has_the_memory_the_kernels_and_the_types_that_it_allows(seed: int) -> None:
+    """The problem is one for eight GPUs."""
     problem, kind = built_problem.problem(f"mixture[seed={seed}]", gpus=8), drawn(seed)
     size = sum(table.bytes for table in problem.tables)
     assert sum(problem.usable_hbm) == pytest.approx(kind.hbm * size + 8 * kind.spare, rel=1e-6)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from planners.reshard.resharding.graph import Twin
+from planners.reshard.block import Twin
 
 REPLICATED = -1
 
@@ -65,15 +65,6 @@ class DistProgram:
         )
 
 
-class _ForwardOp(NamedTuple):
-    """A recorded op of the forward pass, from which `backward` makes a gradient op."""
-
-    kind: str
-    stage: int
-    reads: Reads
-    output: str
-
-
 class _Builder:
     """Append ops to a program, and record its forward ops to derive the backward ops.
 
@@ -85,7 +76,7 @@ class _Builder:
         self.stage, self.prefix = 0, ""
         self._parameters: list[str] = []
         self._handles: dict[str, object] = {}
-        self._forward: list[_ForwardOp] = []
+        self._forward: list[tuple[str, int, Reads, str]] = []  # kind, stage, inputs, output
         self._gradients: dict[str, list[str]] = {}
 
     def add(
@@ -109,8 +100,8 @@ class _Builder:
     def parameter(self, name: str, sharded: int = REPLICATED, size: int = 1) -> Reads:
         """Append a parameter of size x HIDDEN x HIDDEN elements; return {name: sharded dim}."""
         name = self.prefix + name
-        held = ValueLayout(self.stage, sharded), ValueKind(size * HIDDEN**2, 4)
-        self.add("parameter", self.stage, {}, {name: held})
+        placed = ValueLayout(self.stage, sharded), ValueKind(size * HIDDEN**2, 4)
+        self.add("parameter", self.stage, {}, {name: placed})
         self._parameters.append(name)
         return {name: sharded}
 
@@ -126,7 +117,7 @@ class _Builder:
         """Append a forward op with one output, and return the output's name."""
         stage, name = self.stage, self.prefix + output
         self.add(kind, stage, reads, {name: (ValueLayout(stage, sharded, partial), value)})
-        self._forward.append(_ForwardOp(kind, stage, reads, name))
+        self._forward.append((kind, stage, reads, name))
         return name
 
     def backward(self, loss: str) -> None:
@@ -136,36 +127,35 @@ class _Builder:
         self.add("fill", stage, {}, {start: (ValueLayout(stage), kinds[loss])})
         self._gradients[loss] = [start]
         for op in reversed(self._forward):
-            self._backward_of(op)
+            self._backward_of(*op)
         for name in self._parameters:
-            held = layouts[name]
-            reads = {name: held.sharded, self._summed(name): held.sharded}
-            self.add("adam", held.stage, reads, {f"{name}@new": (held, kinds[name])})
+            layout = layouts[name]
+            reads = {name: layout.sharded, self._summed(name): layout.sharded}
+            self.add("adam", layout.stage, reads, {f"{name}@new": (layout, kinds[name])})
 
-    def _backward_of(self, op: _ForwardOp) -> None:
+    def _backward_of(self, kind: str, stage: int, inputs: Reads, output: str) -> None:
         program = self.program
-        reads = {self._summed(op.output): program.layouts[op.output].sharded, **op.reads}
+        reads = {self._summed(output): program.layouts[output].sharded, **inputs}
         outputs = {}
-        for read, sharded in op.reads.items():
+        for read, sharded in inputs.items():
             if program.kinds[read].is_bool:
                 continue
             parts = self._gradients.setdefault(read, [])
             name = f"{read}@grad{len(parts)}"
             # If every rank read the unsharded value, each rank has one summand of its gradient.
-            layout = ValueLayout(op.stage, sharded, partial=sharded == REPLICATED)
+            layout = ValueLayout(stage, sharded, partial=sharded == REPLICATED)
             outputs[name] = layout, program.kinds[read]
             parts.append(name)
         if outputs:
-            self.add(f"{op.kind}_grad", op.stage, reads, outputs)
+            self.add(f"{kind}_grad", stage, reads, outputs)
 
     def _summed(self, name: str) -> str:
         """Return the name of a value's gradient; append a sum first if several ops read it."""
         parts = self._gradients[name]
         if len(parts) > 1:
-            held, total = self.program.layouts[name], f"{name}@grad"
-            layout = ValueLayout(held.stage, held.sharded)
-            reads = dict.fromkeys(parts, held.sharded)
-            self.add("sum", held.stage, reads, {total: (layout, self.program.kinds[name])})
+            total, layout = f"{name}@grad", self.program.layouts[name]._replace(partial=False)
+            reads = dict.fromkeys(parts, layout.sharded)
+            self.add("sum", layout.stage, reads, {total: (layout, self.program.kinds[name])})
             self._gradients[name] = [total]
         return self._gradients[name][0]
 

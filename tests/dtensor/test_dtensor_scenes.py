@@ -1,0 +1,489 @@
+"""Scenes at the edges of DTensor's dispatch end under `accelerate()` as they end in torch."""
+
+import copy
+import warnings
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from outcomes import ACCELERATED, is_torchs
+from random_programs import Tagged
+from small_world import counted, mesh_of, operands, placed, played, program
+from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, _sharding_prop
+from torch.distributed.tensor._utils import ExplicitRedistributionContext
+from torch.distributed.tensor.experimental import implicit_replication
+from torch.distributed.tensor.placement_types import _StridedShard
+from torch.nn import functional
+from torch.utils._debug_mode import DebugMode
+
+from planners.dtensor.decision import Redistributions
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+aten = torch.ops.aten
+
+
+def rows(mesh: DeviceMesh, *shape: int) -> DTensor:
+    return placed(mesh, counted(*shape), Shard(0))
+
+
+def whole(mesh: DeviceMesh, *shape: int) -> DTensor:
+    return placed(mesh, counted(*shape), Replicate())
+
+
+# Arguments
+
+FORMS: dict[str, Callable[[DTensor, DTensor], Any]] = {
+    "out=": lambda x, y: torch.add(x, y, out=torch.empty_like(x)),
+    "keyword arguments": lambda x, y: [torch.add(x, y, alpha=2), x + y, torch.add(x, y, alpha=3)],
+    "keyword arguments of a sum": lambda x, y: [
+        x.sum(0, keepdim=True, dtype=torch.float64),
+        x.sum(0),
+        x.sum(0, keepdim=True),
+        x.sum(1),
+    ],
+    "rounding": lambda x, y: [
+        torch.div(x, y, rounding_mode="floor"),
+        torch.div(x, y),
+        torch.div(x, y, rounding_mode="trunc"),
+    ],
+    "inputs that are moved": lambda x, y: [
+        x + whole(x.device_mesh, 8, 8),
+        x @ y.t(),
+        torch.addmm(whole(x.device_mesh, 8), x.t(), y),
+        torch.cat([x, placed(x.device_mesh, counted(8, 2), Shard(1))], 1),
+        torch.linalg.vector_norm(torch.stack([x.norm(), y.norm(), x.norm()])),
+    ],
+    "equal numbers of other types": lambda x, y: [
+        made
+        for z in (x, x.long(), x.bool(), x.half())
+        for number in (1, 1.0, True, 1)
+        for made in (z + number, z * number, z > number)
+    ],
+    "a plain tensor of one element": lambda x, y: x * torch.full((1,), 2.0),  # warned of
+    "a plain tensor of many elements": lambda x, y: x + torch.ones(8, 8),  # refused
+    "a size in many ways": lambda x, y: [
+        x.view(-1, 2, 4),
+        x.view([8, 8]),
+        x.view(torch.Size((8, 2, 4))),
+        x.reshape(8, -1),
+        x.unsqueeze(1).expand(-1, 3, -1),
+    ],
+    "an index": lambda x, y: [x[:, 2], x[:, 1:3], x[..., 0], x[:, None], x[torch.tensor(0)]],
+    "defaults": lambda x, y: [
+        functional.leaky_relu(x - 30),
+        functional.leaky_relu(x - 30, 0.5),
+        torch.clamp(x, 3),
+        torch.clamp(x, 3, 9),
+        torch.clamp(x, max=9),
+    ],
+    "a copy": lambda x, y: [copy.deepcopy(x) + 1, x.clone() + 1, torch.empty_like(x).copy_(x)],
+    "a reduction under way": lambda x, y: [
+        waited := placed(x.device_mesh, x.to_local(), Partial()).redistribute(
+            placements=[Replicate()], async_op=True
+        ),
+        torch.relu(waited),
+        waited @ waited.t(),
+    ][1:],
+    "random numbers": lambda x, y: [
+        torch.manual_seed(0) and None,
+        torch.multinomial(x, 3),
+        aten.rrelu_with_noise(-x, torch.zeros_like(x), 0.1, 0.3, True),
+        torch.rand(3),
+    ],
+    "sizes that do not match": lambda x, y: torch.mm(x, x[:, :3]),
+    "sizes that cannot be broadcast": lambda x, y: x + y[:, :3],
+    "a view of no such size": lambda x, y: x.view(7, 9),
+    "types that do not match": lambda x, y: torch.mm(x, y.long()),
+    "an op without a strategy": lambda x, y: torch.linalg.svd(x),
+    "two meshes": lambda x, y: x + placed(mesh_of(2, 2), counted(4, 4), Shard(0), Shard(1)),
+    "storages of views": lambda x, y: [
+        view.untyped_storage()._cdata == x.untyped_storage()._cdata
+        for view in (x.t(), x.view(-1, 2, 4), x.detach(), x.unsqueeze(0), x.clone(), x.view(-1))
+    ],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_all_forms_of_arguments_have_torchs_results(form, mesh):
+    """Results, errors and warnings are torch's for any form of arguments."""
+
+    def run() -> Any:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            made = FORMS[form](rows(mesh, 2, 8), placed(mesh, counted(2, 8) - 3, Shard(0)))
+        return [made, {str(warning.message).partition(" (")[0] for warning in warned}]
+
+    is_torchs(run)
+
+
+# Scenes: a function of a mesh, and the shape of the mesh
+
+SCENES: dict[str, tuple[Callable[[DeviceMesh], Any], tuple[int, ...]]] = {}
+
+
+def scene(*shape: int) -> Callable[..., Any]:
+    def added(run: Callable[[DeviceMesh], Any]) -> Any:
+        SCENES[run.__name__] = run, shape
+        return run
+
+    return added
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_scene_is_as_in_torch(name):
+    """A scene that succeeds in torch has the same results, again and again."""
+    run, shape = SCENES[name]
+    mesh = mesh_of(*shape)
+    assert tuple not in map(type, is_torchs(lambda: run(mesh)))  # an error
+
+
+@scene(4)
+def fakes(mesh: DeviceMesh) -> list[Any]:
+    made = program(*operands(mesh))
+    with FakeTensorMode():
+        local = [torch.empty(2, 8), torch.empty(8, 4)]
+        fake = program(placed(mesh, local[0], Shard(0)), placed(mesh, local[1], Replicate()))
+    shown = [(tensor.placements, tensor.shape, tensor.stride()) for tensor in fake]
+    return [made, shown, [type(tensor._local_tensor) for tensor in fake]]
+
+
+@scene(4)
+def default_device(mesh: DeviceMesh) -> list[torch.Tensor]:
+    x, weight = operands(mesh)
+    with torch.device("meta"):
+        return program(x, weight)
+
+
+@scene(4)
+def gradient_modes(mesh: DeviceMesh) -> list[torch.Tensor]:
+    made = []
+    for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+        x, weight = operands(mesh)
+        x.requires_grad_()
+        with mode():
+            made += program(x, weight)
+        made += program(x, weight)
+    return made
+
+
+@scene(2, 2)
+def forbidden_and_implicit_redistribution(mesh: DeviceMesh) -> list[Any]:
+    x = placed(mesh, counted(2, 8), Shard(0), Shard(0))
+    column = placed(mesh, counted(4, 4), Replicate(), Shard(0))
+    made: list[Any] = [(x @ column).placements]
+    for context in (ExplicitRedistributionContext, implicit_replication):
+        for operation in (lambda: x @ column, lambda: x + torch.ones(8, 8), lambda: x @ column):
+            try:
+                with context():
+                    made.append(operation().placements)
+            except RuntimeError as error:
+                made.append(str(error)[:14])  # the rest names the op as torch came to it
+    return made
+
+
+@scene(4)
+def rank_outside_of_the_mesh(mesh: DeviceMesh) -> list[torch.Tensor]:
+    rest, empty = DeviceMesh("cpu", [1, 2, 3]), torch.empty(0)
+    x = placed(rest, empty, Shard(0), shape=torch.Size((6, 8)), stride=(8, 1))
+    weight = placed(rest, empty, Replicate(), shape=torch.Size((8, 4)), stride=(4, 1))
+    return [made for _ in range(2) for made in program(x, weight)[:3]]
+
+
+@scene(2, 2)
+def strided_shards(mesh: DeviceMesh) -> list[torch.Tensor]:
+    plain = placed(mesh, counted(2, 8), Shard(0), Shard(0))
+    split = placed(mesh, counted(2, 8), _StridedShard(0, split_factor=2), Shard(0))
+    weight = placed(mesh, counted(8, 4), Replicate(), Replicate())
+    return [made for x in (plain, split, plain) for made in (x @ weight, x + 1, x * x, x.t())]
+
+
+@scene(4)
+def vocabulary_parallel_embedding(mesh: DeviceMesh) -> list[Any]:
+    table = placed(mesh, counted(2, 4), Shard(0)).requires_grad_()
+    embedded = functional.embedding(whole(mesh, 1, 2).long(), table)
+    # A mask is a buffer of its own, and its values are made up.
+    made = embedded.redistribute(mesh, [Replicate()])
+    return [str(embedded.placements), made.placements, tuple(made.shape), made.stride()]
+
+
+@scene(4)
+def sizes_of_equal_value_and_other_type(mesh: DeviceMesh) -> list[Any]:
+    local, made = torch.ones(2, 4), []
+    for _ in range(3):  # one is seen, one is kept, one comes from the table
+        given = placed(mesh, local, Shard(0), shape=(8, 4), stride=(4, 1))
+        made += [given, placed(mesh, local, Shard(0))]
+    return made
+
+
+@scene(4)
+def placements_of_equal_value_and_other_type(mesh: DeviceMesh) -> list[str]:
+    x = rows(mesh, 2, 4)
+    return [str(torch.linalg.vector_norm(x, order).placements) for order in 3 * [2, 2.0]]
+
+
+@scene(4)
+def specs_with_the_same_hash(mesh: DeviceMesh) -> list[Any]:
+    made = []
+    for local, placement in (
+        (counted(2, 8), Shard(0)),
+        (counted(8, 2), Shard(1)),
+        (counted(2, 8), Replicate()),
+        (counted(2, 8), Partial()),
+        (counted(2, 8).half(), Shard(0)),
+    ):
+        x = placed(mesh, local, placement)
+        x._spec._hash = 7
+        made += [torch.relu(x), x + 1, x + x, x.t(), x.view(x.shape), x.sum(0)]
+    return made
+
+
+@scene(4)
+def a_spec_changed_in_place(mesh: DeviceMesh) -> list[Any]:
+    x, weight = operands(mesh)
+    kept = operands(mesh)[0]
+    made = [torch.relu(x)]
+    x._spec.placements = (Replicate(),)
+    x._spec.tensor_meta = x._spec.tensor_meta._replace(shape=torch.Size((2, 8)))
+    return [*made, torch.relu(x), x @ weight, kept, operands(mesh)[0]]
+
+
+@scene(4)
+def equal_meshes_that_are_not_the_same(mesh: DeviceMesh) -> list[Any]:
+    made = program(*operands(DeviceMesh("cpu", [0, 1, 2, 3])))
+    return [[tensor.to_local(), tensor.placements] for tensor in made]
+
+
+@scene(4)
+def a_subclass_as_local_tensor(mesh: DeviceMesh) -> list[type]:
+    x = placed(mesh, counted(2, 4).as_subclass(Tagged), Shard(0))
+    return [type(tensor._local_tensor) for tensor in (x, x.relu(), x @ x.t(), x + 1)]
+
+
+@scene(4)
+def sparse_rows(mesh: DeviceMesh) -> list[Any]:
+    made = []
+    for local in 2 * (counted(2, 4), counted(2, 4).to_sparse_csr()):
+        spec = placed(mesh, counted(2, 4), Shard(0))._spec
+        x = DTensor(local, spec, requires_grad=False)
+        made += [torch.neg(x)._local_tensor.layout, torch.detach(x)._local_tensor.layout]
+    return made
+
+
+@scene(4)
+def new_sizes_of_products_and_transpositions(mesh: DeviceMesh) -> list[Any]:
+    made: list[Any] = []
+    for n in (2, 3, 4):
+        x = rows(mesh, n, 8)
+        made += [functional.linear(x, whole(mesh, 6, 8), whole(mesh, 6)), x.t(), x.permute(1, 0)]
+        made += [whole(mesh, n, 8) + whole(mesh, *other) for other in ((n, 1), (1, 8), (8,))]
+        made += [rows(mesh, n, 8, 6).transpose(*dims) for dims in ((0, 1), (1, 2), (0, 2))]
+        # A transposed DTensor with a contiguous local tensor; a stride that fake tensors do not
+        # predict; and an int64 that torch predicts, where it makes a bool.
+        made.append(torch.relu(x.t().redistribute(mesh, [Replicate()])).stride())
+        made.append(torch.special.xlog1py(x.t(), placed(mesh, counted(8, n), Shard(1))))
+        made.append(x.bool() ** True)
+    return made
+
+
+@pytest.mark.parametrize("shape", [(16, 9), (17, 8)], ids=str)
+def test_sizes_that_do_not_fit_are_refused_in_torchs_words(shape, mesh):
+    """Global sizes decide: 17 rows and 20 rows have parts of equal size on this rank."""
+
+    def run() -> list[DTensor]:
+        x = rows(mesh, 5, 8)
+        local = counted(-(-shape[0] // 4), shape[1])
+        y = placed(mesh, local, Shard(0), shape=torch.Size(shape), stride=(shape[1], 1))
+        return [x + x, x + y]
+
+    is_torchs(run)
+
+
+# Local tensors and gradients
+
+GIVEN: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "a size": {"shape": torch.Size((7, 6)), "stride": (6, 1)},
+    "a size without strides": {"shape": torch.Size((8, 6))},
+    "strides without a size": {"stride": (6, 1)},
+    "lists": {"shape": [8, 6], "stride": [6, 1]},  # which have no hash
+}
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_from_local_has_torchs_results_and_errors(context):
+    """Any local tensor, placement, given size and mode of autograd gives torch's DTensor."""
+    mesh = mesh_of(2, 2)
+    values = torch.arange(48.0)
+    locals_ = [
+        values[: torch.Size(shape).numel()].view(shape) for shape in ((4, 6), (0, 6), (4, 1))
+    ]
+    locals_ += [values.view(4, 12)[:, ::2], values[:6].expand(4, 6), values[:24].view(6, 4).t()]
+    locals_ += [values[:24].view(4, 6).long(), torch.nn.Parameter(values[:24].view(4, 6))]
+    wanted = (Shard(0), Shard(5)), (Shard(1), Shard(0)), (Replicate(), Partial()), (Shard(0),) * 2
+
+    def of_local(local: torch.Tensor, placements: Any, options: Any) -> Any:
+        made = placed(mesh, local, *placements, **options)
+        return [made, made._local_tensor.data_ptr() == local.data_ptr()]
+
+    with context():
+        for local, placements in product(locals_, wanted):
+            is_torchs(lambda given=(local, placements): of_local(*given, {}), 2)
+        for options in GIVEN.values():
+            is_torchs(lambda options=options: of_local(locals_[0], wanted[-1], options), 2)
+
+
+def test_forward_gradients_are_refused_as_by_torch(mesh):
+    """A local tensor with a forward gradient has torch's result."""
+
+    def run() -> Any:
+        with forward_ad.dual_level():
+            tensor = forward_ad.make_dual(torch.ones(4, 6), torch.ones(4, 6))
+            return placed(mesh, tensor, Shard(0))
+
+    is_torchs(run)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_gradients_of_redistributions_lie_as_in_torch(again):
+    """First and second gradients of any redistribution have torch's placements and strides."""
+    mesh = mesh_of(2, 2)
+    kinds, wanted = (Shard(0), Shard(1), Replicate(), Partial()), (Shard(0), Shard(1), Replicate())
+
+    def gradients(before: Any, after: Any) -> list[Any]:
+        local = torch.arange(24.0).view(4, 6).requires_grad_()
+        tensor = placed(mesh, local, *before)
+        moved = tensor.redistribute(mesh, after)
+        (grad,) = torch.autograd.grad((moved * moved).sum(), tensor, create_graph=again)
+        made = [grad]
+        if again:
+            made += torch.autograd.grad(grad.sum(), local)
+        return [[each.shape, each.stride(), each.requires_grad, each.dtype] for each in made]
+
+    every = list(product(product(kinds, repeat=2), product(wanted, repeat=2)))
+    for before, after in every[::7]:  # with all that a mesh dimension may do
+        is_torchs(lambda pair=(before, after): gradients(*pair), 2)
+
+
+def test_a_gradient_of_another_type_is_cast_as_in_torch():
+    """A redistribution with types for its passes has torch's types and values."""
+    mesh = mesh_of(2, 2)
+
+    def run() -> Any:
+        local = torch.ones(4, 6, dtype=torch.bfloat16, requires_grad=True)
+        moved = placed(mesh, local, Shard(0), Shard(1)).redistribute(
+            mesh, [Shard(0), Shard(1)], forward_dtype=torch.float32, backward_dtype=torch.float16
+        )
+        (gradient,) = torch.autograd.grad(moved.sum(), local)
+        return [moved.dtype, gradient]
+
+    is_torchs(run)
+
+
+# How often torch is asked
+
+
+def test_an_op_whose_inputs_are_moved_is_a_hit(mesh):
+    """Ops that move their inputs are decided once, and move them in each call."""
+    x, seen = rows(mesh, 2, 8), Redistributions()
+    norms = [x.norm(), whole(mesh, 8, 8).norm()]
+    with played(ACCELERATED["accelerated"]) as accelerated, seen.recorded():
+        for times in range(3):
+            before = accelerated.cache_info()
+            x @ x.t()
+            torch.stack(norms)
+            assert len(seen.taken()) == 2
+            new = accelerated.cache_info()
+            counts = new.misses - before.misses, new.hits - before.hits
+            assert counts == ((0, 3) if times else (3, 0))
+
+
+def test_numbers_are_no_part_of_a_key(mesh):
+    """Ops with other numbers in each step are decided once."""
+    x, y = rows(mesh, 2, 8), rows(mesh, 2, 8)
+    with played(ACCELERATED["accelerated"]) as accelerated, torch.no_grad():
+        for number in range(30):
+            x.mul_(1 + number / 8)
+            x.add_(y, alpha=number / 4)
+            x.addcmul_(y, y, value=number / 2)
+            torch._foreach_add_([x, y], number / 8)
+            torch._foreach_div_([x, y], [number + 1.0, 2.0])
+            torch._foreach_mul_([x, y], torch.tensor(number / 4))
+        assert accelerated.cache_info()[:3] == (6 * 29, 6, 6)
+
+
+def _strided(mesh: DeviceMesh) -> Callable[[], Any]:
+    x = placed(mesh, counted(2, 8), _StridedShard(0, split_factor=2), Shard(0))
+    weight = placed(mesh, counted(8, 4), Replicate(), Replicate())
+    return lambda: torch.relu(x @ weight)
+
+
+def _masked(mesh: DeviceMesh) -> Callable[[], Any]:
+    table = placed(mesh, counted(8, 4), Replicate(), Shard(0))
+    indices = placed(mesh, torch.arange(4), Replicate(), Replicate())
+    embedded = functional.embedding(indices, table)
+    return lambda: embedded.view(2, 2, 4)
+
+
+def _debugged_again(mesh: DeviceMesh) -> Callable[[], Any]:
+    x = placed(mesh, counted(2, 8), Shard(0), Shard(0))
+
+    def run() -> Any:
+        with DebugMode():
+            return x + x
+
+    return run
+
+
+@pytest.mark.parametrize("prepare", [_strided, _masked, _debugged_again])
+def test_a_decision_left_to_torch_is_made_once_as_in_torch(prepare):
+    """Ops that torch decides even when accelerated stay in torch's cache."""
+    select = _sharding_prop._select_min_cost_strategy
+    with played(ACCELERATED["accelerated"]):
+        run = prepare(mesh_of(2, 2))
+        run()
+        with mock.patch.object(
+            _sharding_prop, "_select_min_cost_strategy", side_effect=select
+        ) as selected:
+            run()
+            run()
+    assert selected.call_count == 0
+
+
+@pytest.mark.parametrize(
+    ("other", "is_known"),
+    [
+        (lambda mesh: rows(mesh, 3, 8), True),
+        (lambda mesh: rows(mesh, 3, 5), True),
+        (lambda mesh: rows(mesh, 1, 8), False),
+        (lambda mesh: rows(mesh, 2, 1), False),
+        (lambda mesh: rows(mesh, 0, 8), False),
+        (lambda mesh: rows(mesh, 2, 8, 2), False),
+        # Uneven shards are known where each rank has room for two rows.
+        (lambda mesh: uneven_rows(mesh, 9), True),
+        (lambda mesh: uneven_rows(mesh, 4), False),
+        # Another class: by placements, type, order in memory, and gaps.
+        (lambda mesh: whole(mesh, 3, 8), False),
+        (lambda mesh: placed(mesh, counted(3, 8).half(), Shard(0)), False),
+        (lambda mesh: placed(mesh, counted(8, 3).t(), Shard(0)), False),
+        (lambda mesh: placed(mesh, counted(3, 16)[:, ::2], Shard(0)), False),
+    ],
+)
+def test_sizes_that_cannot_matter_are_known_and_all_others_left_to_torch(other, is_known, mesh):
+    """An op at a new size is a hit where sizes cannot change its decision."""
+    with played(ACCELERATED["accelerated"]) as accelerated:
+        torch.relu(rows(mesh, 2, 8))
+        x = other(mesh)
+        assert torch.relu(x).shape == x.shape
+        assert accelerated.cache_info().misses == (1 if is_known else 2)
+
+
+def uneven_rows(mesh: DeviceMesh, total: int) -> DTensor:
+    local = counted(-(-total // mesh.size()), 8)
+    return placed(mesh, local, Shard(0), shape=torch.Size((total, 8)), stride=(8, 1))
