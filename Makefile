@@ -97,15 +97,14 @@ bench: setup
 bench-smoke: setup
 	SHARDBENCH_ASV_SMOKE=1 $(BIN)/python -m asv run -E existing --quick --dry-run
 
-# A library's own commits: TORCHREC or COLOSSALAI is a path or an address of its repository, RANGE is
-# A..B. Counts and the page are kept in history/.
-LIBRARY := $(if $(COLOSSALAI),colossalai,torchrec)
-UPSTREAM := upstreams/$(LIBRARY).git
+# TorchRec's own commits: TORCHREC is a path or an address of its repository, RANGE is A..B. Counts
+# and the page are kept in history/.
+UPSTREAM := upstreams/torchrec.git
 history: setup
 	@mkdir -p upstreams
-	@test -d $(UPSTREAM) || git clone --quiet --mirror "$(or $(COLOSSALAI),$(TORCHREC))" $(UPSTREAM)
+	@test -d $(UPSTREAM) || git clone --quiet --mirror "$(TORCHREC)" $(UPSTREAM)
 	@git -C $(UPSTREAM) remote update > /dev/null
-	$(BIN)/shardbench history $(LIBRARY) $(RANGE) --repository $(UPSTREAM)
+	$(BIN)/shardbench history torchrec $(RANGE) --repository $(UPSTREAM)
 
 # What the planners decide, count and cost, against expectations.toml. A ratio that is inconclusive
 # on a busy machine (exit code 2) is told and is no failure.

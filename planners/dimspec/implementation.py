@@ -1,142 +1,136 @@
-"""Build the problems of the dimspec family; check, hash and rate decisions."""
+"""Build the problems of the dimspec family; check, hash, rate and list; observe searches."""
 
 import hashlib
 import math
 import struct
 from collections import Counter
 from collections.abc import Mapping
-from operator import methodcaller, ne
+from contextlib import AbstractContextManager
 
-from harness.contract import InfeasibleDecision
-from planners.dimspec.conversion.cheapest import CheapestSearch
-from planners.dimspec.conversion.costs import NOTHING, CommSpec, Pattern, step_cost
-from planners.dimspec.conversion.partition import (
-    PartitionError,
-    checked_partition,
-    local_elements,
-    sequence_name,
+from harness.contract import (
+    Column,
+    InfeasibleDecision,
+    Inventory,
+    Progress,
+    Recorder,
+    Topology,
+    WorkloadSpec,
 )
-from planners.dimspec.conversion.search import Conversion
-from planners.dimspec.conversion.stream import Query, RecordedAnswer
-from planners.dimspec.observer import observe
-from planners.dimspec.problem import Answers, StreamProblem, answer, build
+from planners.dimspec import problem as problems
+from planners.dimspec.conversion import greedy
+from planners.dimspec.conversion.greedy import DimSpec, GreedySearch, ShardingSpec
+from planners.dimspec.conversion.interned import CheapestSearch, InternedSearch, Layouts, Spec
+from planners.dimspec.conversion.steps import (
+    NO_CONVERSION,
+    Conversion,
+    after_step,
+    candidate_steps,
+    sharding_name,
+    step_cost,
+)
+from planners.dimspec.problem import (
+    Answers,
+    Query,
+    RecordedAnswer,
+    Search,
+    Stream,
+    answer,
+    build,
+    stream_of,
+)
+from planners.instruments import replaced
 
-__all__ = ["build", "facts", "fingerprint", "observe", "quality", "validate"]
-
-facts = methodcaller("facts")
-"""Describe a problem, its size first."""
+__all__ = ["build", "facts", "fingerprint", "inventory", "observe", "quality", "validate"]
 
 # The relative difference between sums of the same costs in different orders is below this.
 _ROUNDING = 1e-9
 _MILLION = 1e6
 
 
-def fingerprint(decision: Answers) -> str:
-    """Return a hash of all specs, steps and exact costs."""
+def facts(stream: Stream) -> dict[str, float | str]:
+    """Return facts for reports; the number of conversions is the problem's size."""
+    facts: dict[str, float | str] = {
+        "conversions": len(stream.sequence),
+        "distinct": len(stream.queries),
+        "mesh": stream.meshes,
+    }
+    return facts | ({"left out": stream.left_out} if stream.left_out else {})
+
+
+def fingerprint(answers: Answers) -> str:
+    """Return a hash of all paths, steps and exact costs."""
     digest = hashlib.sha256()
-    for conversion in decision.conversions:
-        path = tuple(spec.partition for spec in conversion.path)
-        steps = tuple((str(step.pattern), *step[1:]) for step in conversion.comms)
-        digest.update(repr((path, steps)).encode())
-        digest.update(struct.pack("3d", *conversion.cost))
-    digest.update(struct.pack(f"{len(decision.costs)}d", *decision.costs))
+    for path, comms, cost in answers.conversions:
+        digest.update(repr((path, tuple(map(tuple, comms)))).encode())
+        digest.update(struct.pack("3d", *cost))
+    digest.update(struct.pack(f"{len(answers.costs)}d", *answers.costs))
     return digest.hexdigest()[:16]
 
 
-def validate(problem: StreamProblem, decision: Answers) -> None:
+def validate(stream: Stream, answers: Answers) -> None:
     """Raise InfeasibleDecision if a conversion does not lead from its source to its target."""
-    queries, conversions = problem.stream.queries, decision.conversions
+    queries, conversions = stream.queries, answers.conversions
     if len(conversions) != len(queries):
         raise InfeasibleDecision(f"{len(conversions)} conversions answer {len(queries)} queries.")
-    totals = []
     for number, (query, conversion) in enumerate(zip(queries, conversions, strict=True)):
-        if reason := _wrong(query, conversion):
-            raise InfeasibleDecision(f"Conversion {number}: {reason}.")
-        totals.append(conversion.cost.total)
-    if list(decision.costs) != [totals[index] for index in problem.stream.sequence]:
+        if fault := _fault(query, conversion):
+            raise InfeasibleDecision(f"Conversion {number}: {fault}.")
+    if list(answers.costs) != [conversions[index].cost.total for index in stream.sequence]:
         raise InfeasibleDecision("A call reported another cost than that of its conversion.")
 
 
-def _wrong(query: Query, conversion: Conversion) -> str:
-    source, target = dict(query.source), dict(query.target)
-    if not all(math.isfinite(cost) and cost >= 0 for cost in conversion.cost):
-        return f"its cost is {conversion.cost}"
-    if source == target:
-        is_nothing = not conversion.path and not conversion.comms and conversion.cost == NOTHING
+def _fault(query: Query, conversion: Conversion) -> str:
+    """Return what is wrong with the answer to a query, or an empty text."""
+    mesh, shape, source, target = query
+    path, comms, cost = conversion
+    if not all(math.isfinite(part) and part >= 0 for part in cost):
+        return f"its cost is {cost}"
+    if dict(source) == dict(target):
+        is_nothing = conversion == NO_CONVERSION
         return "" if is_nothing else "it has steps although its source is its target"
-    for spec in conversion.path:
-        if (spec.mesh, tuple(spec.shape)) != (query.mesh, query.shape):
-            return f"its path leads over a tensor of shape {tuple(spec.shape)} on mesh {spec.mesh}"
-        try:
-            checked_partition(query.mesh, query.shape, spec.partition)
-        except PartitionError as error:
-            return str(error).rstrip(".")
-    layouts = [dict(spec.partition) for spec in conversion.path]
-    if len(layouts) < 2 or layouts[0] != source or layouts[-1] != target:
+    layouts = [dict(partition) for partition in path]
+    if len(layouts) < 2 or layouts[0] != dict(source) or layouts[-1] != dict(target):
         return "its path does not lead from its source to its target"
-    if len(conversion.comms) != len(layouts) - 1:
-        return f"{len(conversion.comms)} steps join {len(layouts)} specs"
-    for before, step, after in zip(layouts, conversion.comms, layouts[1:], strict=False):
-        if _after(before, step) != after:
+    if len(comms) != len(layouts) - 1:
+        return f"{len(comms)} steps join {len(layouts)} partitions"
+    for before, step, after in zip(layouts, comms, layouts[1:], strict=False):
+        is_candidate = step in candidate_steps(before, len(shape), len(mesh.shape))
+        if not is_candidate or after_step(before, step) != after:
             return f"{step} does not make {after} of {before}"
+        if not mesh.divides(shape, after):
+            return f"mesh {mesh} does not divide a tensor of shape {shape} by {after}"
     return ""
 
 
-def _after(before: dict[int, tuple[int, ...]], step: CommSpec) -> dict[int, tuple[int, ...]] | None:
-    """Return the partition after a step, or None if the step is not possible.
-
-    A gather removes the last axis of a dimension. A split appends an axis to a dimension. An
-    all-to-all does both, with dimensions of at most one axis; if both dimensions are sharded, the
-    axis moves from the later one.
-    """
-    pattern, gather_dim, shard_dim, axis = step
-    is_all_to_all = pattern == Pattern.ALL_TO_ALL
-    if pattern not in tuple(Pattern) or is_all_to_all == (gather_dim == shard_dim):
-        return None
-    after = dict(before)
-    if pattern != Pattern.SPLIT:
-        held = after.pop(gather_dim, ())
-        if held[-1:] != (axis,) or (is_all_to_all and len(held) > 1):
-            return None
-        if held[:-1]:
-            after[gather_dim] = held[:-1]
-    if pattern != Pattern.GATHER:
-        held = after.get(shard_dim, ())
-        if held and held[-1] >= axis:
-            return None
-        if held and is_all_to_all and (len(held) > 1 or gather_dim < shard_dim):
-            return None
-        after[shard_dim] = (*held, axis)
-    return after
-
-
-def quality(problem: StreamProblem, decision: Answers) -> Mapping[str, float]:
-    """Return a decision's total costs, in millions of cost units, and counts of conversions.
+def quality(stream: Stream, answers: Answers) -> Mapping[str, float]:
+    """Return the total costs of answers, in millions of cost units, and counts of conversions.
 
     `cheapest_millions` is a proven lower bound: Dijkstra's algorithm over the same steps finds it.
     """
-    stream, conversions = problem.stream, decision.conversions
+    conversions = answers.conversions
     cheapest = answer(stream, CheapestSearch()).conversions
     paid = list(map(true_cost, stream.queries, conversions))
     least = list(map(true_cost, stream.queries, cheapest))
-    reported = [conversion.cost.total for conversion in conversions]
-    asked = Counter(stream.sequence)
+    calls = Counter(stream.sequence)
 
     def millions(costs: list[float]) -> float:
-        return sum(asked[number] * cost for number, cost in enumerate(costs)) / _MILLION
+        return sum(calls[number] * cost for number, cost in enumerate(costs)) / _MILLION
 
-    found: dict[str, float] = {
+    qualities: dict[str, float] = {
         "cost_millions": millions(paid),
         "cheapest_millions": millions(least),
-        "reported_millions": millions(reported),
+        "reported_millions": millions([conversion.cost.total for conversion in conversions]),
         "dearer_conversions": sum(
             cost > bound * (1 + _ROUNDING) for cost, bound in zip(paid, least, strict=True)
         ),
     }
     if stream.recorded is not None:
-        answered = map(_recorded, stream.queries, conversions)
-        found["unlike_recorded"] = sum(map(ne, answered, stream.recorded))
-    return found
+        triples = zip(stream.queries, conversions, stream.recorded, strict=True)
+        qualities["unlike_recorded"] = sum(
+            _named(len(query.shape), conversion) != recorded
+            for query, conversion, recorded in triples
+        )
+    return qualities
 
 
 def true_cost(query: Query, conversion: Conversion) -> float:
@@ -146,18 +140,87 @@ def true_cost(query: Query, conversion: Conversion) -> float:
     """
     mesh, shape = query.mesh, query.shape
     return math.fsum(
-        step_cost(
-            mesh,
-            step.pattern,
-            step.logical_process_axis,
-            local_elements(mesh, shape, spec.partition),
-        ).total
-        for spec, step in zip(conversion.path, conversion.comms, strict=False)
+        step_cost(mesh, step, mesh.local_elements(shape, partition)).total
+        for partition, step in zip(conversion.path, conversion.comms, strict=False)
     )
 
 
-def _recorded(query: Query, conversion: Conversion) -> RecordedAnswer:
-    rank = len(query.shape)
-    path = tuple(sequence_name(rank, spec.partition) for spec in conversion.path)
-    patterns = tuple(str(step.pattern) for step in conversion.comms)
-    return RecordedAnswer(path, patterns, conversion.cost)
+def _named(rank: int, conversion: Conversion) -> RecordedAnswer:
+    path = tuple(sharding_name(rank, partition) for partition in conversion.path)
+    return RecordedAnswer(path, tuple(step.pattern for step in conversion.comms), conversion.cost)
+
+
+def observe(recorder: Recorder) -> AbstractContextManager[None]:
+    """Record counters, phases and progress of all searches in the `with` block."""
+    counted, timed = recorder.counted, recorder.timed
+
+    def answer_counted(stream: Stream, search: Search) -> Answers:
+        counters, calls = recorder.counters, len(stream.sequence)
+        recorder.progress = lambda: Progress(counters["conversions"], calls, "conversions")
+        if recorder.current is not None:
+            counters["distinct_searches"] += len(set(stream.queries))
+        return answer(stream, search)
+
+    build = timed("dictionaries", greedy.build_differences, "dictionaries_built")
+    counters = (
+        (GreedySearch, "convert", "conversions"),
+        (InternedSearch, "convert", "conversions"),
+        (GreedySearch, "search", "searches"),
+        (InternedSearch, "search", "searches"),
+        (CheapestSearch, "search", "searches"),
+        (Layouts, "expand", "expansions"),
+        (DimSpec, "__init__", "dim_specs_built"),
+        (DimSpec, "difference", "difference_calls"),
+        (ShardingSpec, "__init__", "sharding_specs_built"),
+        (Spec, "__init__", "sharding_specs_built"),
+    )
+    return replaced(
+        [
+            (problems, "answer", answer_counted),
+            (greedy, "build_differences", build),
+            (GreedySearch, "expand", timed("expansion", GreedySearch.expand, "expansions")),
+            (Layouts, "__init__", timed("expansion", Layouts.__init__)),
+            *(
+                (owner, name, counted(counter, getattr(owner, name)))
+                for owner, name, counter in counters
+            ),
+        ]
+    )
+
+
+_COLUMNS = (
+    Column("shape", unit="elements"),
+    Column("source"),
+    Column("target"),
+    Column("mesh"),
+    Column("elements", kind="count", scale="log"),
+    Column("asked", unit="times", kind="count", scale="log"),
+)
+
+
+def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
+    """List the distinct conversions of a workload; raises the errors of `stream_of`."""
+    stream = stream_of(workload, topology)
+    asked = Counter(stream.sequence)
+    rows = tuple(
+        (
+            "x".join(map(str, query.shape)),
+            sharding_name(len(query.shape), query.source),
+            sharding_name(len(query.shape), query.target),
+            str(query.mesh),
+            math.prod(query.shape),
+            asked[index],
+        )
+        for index, query in enumerate(stream.queries)
+    )
+    left_out = f"Left out, since this mesh cannot have them: {stream.left_out:,} calls"
+    return Inventory(
+        title=f"Conversions of {workload}",
+        part="conversion",
+        columns=_COLUMNS,
+        rows=rows,
+        summary=f"{len(rows):,} distinct conversions, asked for {len(stream.sequence):,} times, "
+        f"of tensors of {len({row[0] for row in rows}):,} shapes on {stream.meshes}",
+        sort="asked",
+        notes=(left_out,) if stream.left_out else (),
+    )

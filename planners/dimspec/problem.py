@@ -1,54 +1,78 @@
-"""Problems of the dimspec family, built from workloads, and the timed calls on them."""
+"""Problems of the dimspec family, built from workloads: streams of conversions, and models."""
 
-from collections.abc import Callable, Sequence
+import gzip
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-from harness.contract import Prepared, Topology, UpstreamProblem, UsageError, WorkloadSpec
+import msgspec
+
+from harness.contract import Topology, UpstreamProblem, UsageError, WorkloadSpec
 from planners.dimspec import workloads
-from planners.dimspec.conversion.partition import Mesh, Partition, all_partitions
-from planners.dimspec.conversion.search import Conversion
-from planners.dimspec.conversion.stream import (
-    Stream,
-    all_pairs,
-    batch_of_eight,
-    once_each,
-    random_queries,
-)
-from planners.dimspec.stream_file import read_stream
+from planners.dimspec.conversion.steps import Conversion, Cost, Mesh, Partition, all_partitions
 
 
-@dataclass(frozen=True, slots=True)
-class StreamProblem:
-    """A stream of conversions that a search has to find, one after another."""
+class Query(NamedTuple):
+    """A request to convert a tensor of `shape` (elements) from `source` to `target`."""
 
-    stream: Stream
-
-    def facts(self) -> dict[str, float | str]:
-        """Return facts for reports; `conversions`, the first one, is the problem size."""
-        facts: dict[str, float | str] = {
-            "conversions": len(self.stream.sequence),
-            "distinct": len(self.stream.queries),
-            "mesh": self.stream.meshes,
-        }
-        if self.stream.left_out:
-            facts["left out"] = self.stream.left_out
-        return facts
+    mesh: Mesh
+    shape: tuple[int, ...]
+    source: Partition
+    target: Partition
 
 
-def build(spec: WorkloadSpec, topology: Topology) -> StreamProblem | UpstreamProblem:
-    """Return the problem of a workload; raises UsageError for an invalid workload or mesh.
+class RecordedAnswer(NamedTuple):
+    """ColossalAI's answer to a query: names of the shardings, patterns, and the cost."""
 
-    ColossalAI itself builds the strategies of a model.
-    """
-    asked = workloads.parameters_of(spec)
-    if isinstance(asked, workloads.ConstructorParameters):
-        mesh = Mesh.of(*workloads.mesh_shape(spec, asked, topology))
-        return UpstreamProblem(
-            {"model": asked.model, "mesh": str(mesh)},
-            {"kind": "constructor", "model": asked.model, "mesh_shape": mesh.shape},
-        )
-    return StreamProblem(stream_of(spec, topology))
+    path: tuple[str, ...]
+    patterns: tuple[str, ...]
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Queries, and the calls in order, as query indices; each query occurs at least once."""
+
+    queries: tuple[Query, ...]
+    sequence: Sequence[int]  # indices of queries
+    recorded: tuple[RecordedAnswer, ...] | None = None  # an answer for each query
+    left_out: int = 0  # calls that the mesh does not allow
+
+    @cached_property
+    def specs(self) -> dict[tuple[Mesh, tuple[int, ...], Partition], int]:
+        """The distinct sources and targets as (mesh, shape, partition), numbered from 0."""
+        ends = ((*query[:2], end) for query in self.queries for end in query[2:])
+        return {spec: number for number, spec in enumerate(dict.fromkeys(ends))}
+
+    @cached_property
+    def pairs(self) -> list[tuple[int, int]]:
+        """For each query, the numbers in `specs` of its source and its target."""
+        specs = self.specs
+        return [
+            (specs[mesh, shape, source], specs[mesh, shape, target])
+            for mesh, shape, source, target in self.queries
+        ]
+
+    @property
+    def meshes(self) -> str:
+        """The mesh of the queries as text, e.g. `2x4`, or the number of meshes."""
+        meshes = list({str(query.mesh) for query in self.queries})
+        return meshes[0] if len(meshes) == 1 else f"{len(meshes)} meshes"
+
+
+def build(spec: WorkloadSpec, topology: Topology) -> Stream | UpstreamProblem:
+    """Return the problem of a workload; raises UsageError for an invalid workload or mesh."""
+    parameters = workloads.parameters_of(spec)
+    if not isinstance(parameters, workloads.ConstructorParameters):
+        return stream_of(spec, topology)
+    mesh_shape = workloads.mesh_shape(spec, parameters, topology)
+    return UpstreamProblem(
+        facts={"model": parameters.model, "mesh": str(Mesh.of(*mesh_shape))},
+        request={"kind": "constructor", "model": parameters.model, "mesh_shape": mesh_shape},
+    )
 
 
 def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
@@ -56,18 +80,13 @@ def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
 
     Raises UsageError if the mesh is undetermined or invalid, or if the workload is a model.
     """
-    match asked := workloads.parameters_of(spec):
+    match parameters := workloads.parameters_of(spec):
         case workloads.StreamParameters():
-            return read_stream(
-                workloads.stream_path(spec),
-                lambda recorded: workloads.mesh_shape(spec, asked, topology, recorded),
-                asked.calls,
-            )
-        case workloads.RandomParameters():
-            return once_each(random_queries(asked.conversions, asked.seed))
+            mesh = Mesh.of(*workloads.mesh_shape(spec, parameters, topology))
+            return _recorded(spec, mesh, parameters.calls)
         case workloads.AllPairsParameters():
-            mesh = Mesh.of(*workloads.mesh_shape(spec, asked, topology))
-            shape = asked.shape or (workloads.SIZE,) * (asked.rank or workloads.DEFAULT_RANK)
+            mesh = Mesh.of(*workloads.mesh_shape(spec, parameters, topology))
+            shape = parameters.shape or (64,) * (parameters.rank or 4)
             conversions = sum(1 for _ in all_partitions(mesh, shape)) ** 2
             if conversions > workloads.MOST_CONVERSIONS:
                 raise UsageError(
@@ -75,11 +94,126 @@ def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
                     f"{workloads.MOST_CONVERSIONS:,}; ask for a lower rank or a smaller mesh."
                 )
             return once_each(all_pairs(mesh, shape))
+        case workloads.RandomParameters():
+            return once_each(random_queries(parameters.conversions, parameters.seed))
         case workloads.ConstructorParameters():
             raise UsageError(
                 f"Workload '{spec}' is a model; its conversions are known once ColossalAI has run."
             )
     return once_each(batch_of_eight())
+
+
+def once_each(queries: Iterable[Query]) -> Stream:
+    """Return a stream with every query once, in the given order."""
+    queries = tuple(queries)
+    return Stream(queries, range(len(queries)))
+
+
+def all_pairs(mesh: Mesh, shape: tuple[int, ...]) -> Iterator[Query]:
+    """Yield a query for every pair of partitions of a tensor, equal ones included."""
+    partitions = list(all_partitions(mesh, shape))
+    for source in partitions:
+        for target in partitions:
+            yield Query(mesh, shape, source, target)
+
+
+_TENSORS = (
+    ((64, 64, 64, 64), (2, 2)),
+    ((512, 3, 32, 32), (2, 2)),
+    ((128, 256, 56, 56), (2, 4)),
+    ((8, 12, 128, 64), (2, 4)),
+)
+# Latencies of a network and of a host, and 4 bytes at 25 and at 300 GB/s, all in seconds.
+_LATENCIES = (2e-5, 5e-6)
+_SECONDS_PER_ELEMENT = (4 / 25e9, 4 / 300e9)
+
+
+def batch_of_eight() -> Iterator[Query]:
+    """Yield `all_pairs` of four tensors, each with unit costs and with costs in seconds."""
+    for shape, mesh_shape in _TENSORS:
+        for mesh in (Mesh.of(*mesh_shape), Mesh(mesh_shape, _LATENCIES, _SECONDS_PER_ELEMENT)):
+            yield from all_pairs(mesh, shape)
+
+
+_RANDOM_MESHES = ((2, 2), (2, 4), (4, 2), (1, 8), (3, 2), (8,))
+_SIZES = (1, 2, 3, 4, 6, 7, 8, 12, 15, 16, 24, 30, 64, 96, 100, 224)
+
+
+def random_queries(count: int, seed: int) -> Iterator[Query]:
+    """Yield `count` random queries, drawn by random.Random(seed).
+
+    Mesh, costs, rank (1 to 6), sizes, partitions and the order of their dimensions are random.
+    """
+    rng = random.Random(seed)
+    for _ in range(count):
+        mesh_shape = rng.choice(_RANDOM_MESHES)
+        ndim = len(mesh_shape)
+        alpha = tuple(rng.choice((1.0, 2e-5, rng.random())) for _ in range(ndim))
+        beta = tuple(rng.choice((1.0, 1e-9, rng.random())) for _ in range(ndim))
+        mesh = Mesh(mesh_shape, alpha, beta)
+        shape = tuple(rng.choice(_SIZES) for _ in range(rng.randint(1, 6)))
+        partitions = list(all_partitions(mesh, shape))
+        source, target = (
+            tuple(rng.sample(chosen, len(chosen)))
+            for chosen in (rng.choice(partitions), rng.choice(partitions))
+        )
+        yield Query(mesh, shape, source, target)
+
+
+class _RecordedCost(msgspec.Struct):
+    fwd: float
+    bwd: float
+    total: float
+
+
+class _RecordedQuery(msgspec.Struct):
+    shape: tuple[int, ...]
+    src: Partition
+    dst: Partition
+    path: tuple[str, ...]
+    comms: tuple[str, ...]
+    cost: _RecordedCost
+
+
+class _Recording(msgspec.Struct):
+    queries: list[_RecordedQuery]
+    sequence: list[int]  # indices of queries, in the order of the calls
+
+
+def _recorded(spec: WorkloadSpec, mesh: Mesh, calls: int | None) -> Stream:
+    """Return the first `calls` calls (None: all) of a recorded stream, on a mesh of unit costs.
+
+    On another mesh than the recorded one, the stream lacks the calls that do not fit the mesh, and
+    the recorded answers. Raises UsageError if no call fits.
+    """
+    name = f"{spec.name}_{'x'.join(map(str, workloads.RECORDED_MESH))}.json.gz"
+    packed = (Path(__file__).parent / "data" / name).read_bytes()
+    recording = msgspec.json.decode(gzip.decompress(packed), type=_Recording)
+    asked = recording.sequence[:calls]
+    possible = {
+        index
+        for index in set(asked)
+        if all(
+            all(axes[-1] < len(mesh.shape) for _, axes in partition)
+            and mesh.divides(recording.queries[index].shape, dict(partition))
+            for partition in (recording.queries[index].src, recording.queries[index].dst)
+        )
+    }
+    if not possible:
+        raise UsageError(f"No conversion of workload '{spec}' is possible on mesh {mesh}.")
+    number = {index: position for position, index in enumerate(sorted(possible))}
+    kept = [recording.queries[index] for index in number]
+    answers = tuple(
+        RecordedAnswer(query.path, query.comms, Cost(*msgspec.structs.astuple(query.cost)))
+        for query in kept
+    )
+    sequence = [number[index] for index in asked if index in possible]
+    return Stream(
+        queries=tuple(Query(mesh, query.shape, query.src, query.dst) for query in kept),
+        sequence=sequence,
+        recorded=answers if mesh.shape == workloads.RECORDED_MESH else None,
+        left_out=len(asked) - len(sequence),
+    )
 
 
 class Search(Protocol):
@@ -112,10 +246,3 @@ def answer(stream: Stream, search: Search) -> Answers:
         conversion = conversions[index] = convert(specs[source], specs[target])
         costs.append(conversion.cost.total)
     return Answers(conversions, costs)
-
-
-def prepare(problem: StreamProblem, search: Callable[[], Search]) -> Prepared[Answers]:
-    """Return a call that answers the stream by a new search."""
-    stream = problem.stream
-    assert len(stream.pairs) == len(stream.queries)  # computed here, untimed
-    return Prepared(run=lambda: answer(stream, search()))

@@ -57,32 +57,39 @@ class Training:
             has_grad = weight.used[self.taken % len(weight.used)]
             grad = weight.tensor(self.mesh)
             parameter.grad = grad if has_grad else None
+        self.taken += 1
 
-    def step(self, closure: Callable[[], float] | None = None) -> Any:
+    def step(self, *closure: Callable[[], float]) -> Any:
         """Take one step with new gradients."""
         self.grads()
-        self.taken += 1
-        return self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        return self.optimizer.step(*closure)
+
+    def states(self) -> list[dict[str, Any]]:
+        """Return the states of the parameters that have one."""
+        return [self.optimizer.state.get(each, {}) for each in self.parameters]
 
     def result(self) -> list[Any]:
-        """Return parameters, gradients and states, to the last bit."""
-        states = [self.optimizer.state.get(each, {}) for each in self.parameters]
+        """Return parameters, gradients and states, to the last bit and version."""
         return [
             [exact(each) for each in self.parameters],
             [exact(each.grad) for each in self.parameters],
-            [{name: exact(value) for name, value in state.items()} for state in states],
+            [{name: exact(value) for name, value in state.items()} for state in self.states()],
             len(self.optimizer.state),
         ]
 
 
-def exact(value: Any) -> Any:
-    """Return a tensor's class, placements, types and bits."""
+def exact(value: Any, has_versions: bool = True) -> Any:
+    """Return a tensor's class, placements, types, bits, and how often it was changed in place."""
     if not isinstance(value, torch.Tensor):
         return value
     local = value._local_tensor if isinstance(value, DTensor) else value
     placed = str(value.placements) if isinstance(value, DTensor) else ""
     bits = local.detach().contiguous().flatten().view(torch.uint8).tolist()
-    return type(value), placed, value.dtype, value.shape, value.stride(), bits
+    versions = [
+        None if tensor.is_inference() or not has_versions else tensor._version
+        for tensor in (value, local)
+    ]
+    return type(value), placed, value.dtype, value.shape, value.stride(), bits, versions
 
 
 def pair(
@@ -91,15 +98,3 @@ def pair(
     """Return a training by torch, an equal one that is accelerated, and its acceleration."""
     torchs, ours = (Training(mesh, weights, make) for _ in range(2))
     return torchs, ours, accelerate_optimizer(ours.optimizer)
-
-
-def outcome(training: Training, steps: int) -> tuple[list[Any], str]:
-    """Take steps, and return the result and the error that ended them, if any."""
-    error = ""
-    for _ in range(steps):
-        try:
-            training.step()
-        except Exception as raised:
-            error = f"{type(raised).__name__}: {raised}"
-            break
-    return training.result(), error

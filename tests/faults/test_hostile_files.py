@@ -11,14 +11,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from hostile import NUMBERS, TEXTS, change, changes, no_files, read_or_refused, refusal
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harness.contract.registry import load_registry
 from harness.model import files
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import data_text, find_topology
-from planners.dimspec.conversion.partition import checked_partition
-from planners.dimspec.stream_file import read_stream
 from planners.embedding.plan_files.loader import plan_constraints
 from planners.embedding.tables.files import COLUMNS, MOST_TABLES, read_tables
 from reports.core.frames import read_results
@@ -40,21 +38,6 @@ PLAN = json.loads("""{
     }]
   }]
 }""")
-ANSWERED = {
-    "path": ["[R, R]", "[S0, R]"],
-    "comms": ["SPLIT_FWD_GATHER_BWD"],
-    "cost": {"fwd": 100, "bwd": 17.1, "total": 117.1},
-}
-STREAM = {
-    "mesh_shape": [2, 4],
-    "mesh_alpha": [1, 2.5],
-    "queries": [
-        {"shape": [8, 4], "src": [], "dst": [[0, [0]]], **ANSWERED},
-        {"shape": [8, 4], "src": [[-1, [1]]], "dst": [[0, [0, 1]]], **ANSWERED},
-        {"shape": [6, 4], "src": [[0, [0]]], "dst": [], **ANSWERED},
-    ],
-    "sequence": [0, 1, 0, 2],
-}
 
 
 def topology_text(columns: dict[str, str], *rows: dict[str, str]) -> str:
@@ -71,10 +54,6 @@ def parquet(columns: dict[str, list]) -> bytes:
     return buffer.getvalue()
 
 
-def stream_of(path: str) -> object:
-    return read_stream(Path(path))
-
-
 # The suffix of the files of each parser, the parser, and a file that it reads.
 LINES = topology_text(TOPOLOGY)
 PARSERS = {
@@ -82,7 +61,7 @@ PARSERS = {
     "parquet": (".parquet", read_tables, parquet(SIZES)),
     "topologies": (".csv", lambda path: find_topology(str(path), 8), LINES.encode()),
     "plan": (".json", plan_constraints, json.dumps(PLAN).encode()),
-    "stream": (".json.gz", stream_of, gzip.compress(json.dumps(STREAM).encode())),
+    "packed": (".json.gz", files.read_json, gzip.compress(json.dumps(PLAN).encode())),
 }
 # These are read elsewhere, or not before the problem is built.
 OTHERS = {
@@ -183,28 +162,6 @@ def test_a_changed_plan_is_read_or_refused(folder, wanted):
         assert constraint.min_partition is not None
 
 
-@given(wanted=changes(STREAM), mesh=st.sampled_from([None, (8,), (4, 2), (2, 2, 2)]))
-@example(wanted=[(("mesh_shape", 0), "put", 10**400)], mesh=None)
-@example(wanted=[(("queries", 0, "shape", 0), "put", 10**400)], mesh=None)
-def test_a_changed_stream_is_read_or_refused(folder, wanted, mesh):
-    """A stream that is read has possible conversions alone, on the mesh that was asked for."""
-    document = copy.deepcopy(STREAM)
-    change(document, wanted)
-    path = folder / "stream.json"
-    path.write_text(json.dumps(document))
-    stream = read_or_refused(
-        lambda: read_stream(path, lambda recorded: mesh or recorded), f"{path}: "
-    )
-    if stream is None:
-        return
-    assert len(stream.sequence) + stream.left_out == len(document["sequence"])
-    assert set(stream.sequence) == set(range(len(stream.queries)))
-    for query in stream.queries:
-        for partition in (query.source, query.target):
-            assert checked_partition(query.mesh, query.shape, partition) == partition
-        assert mesh in (None, query.mesh.shape)
-
-
 def changed_plan(*path: object, value: object) -> bytes:
     plan = copy.deepcopy(PLAN)
     change(plan, [(path, "put", value)])
@@ -225,7 +182,7 @@ SHARD = ("tables", 0, "shards", 0)
         ("plan", changed_plan(*SHARD, "rank", value=-1), "Expected `int` >= 0"),
         *(
             (parser, text if parser == "plan" else gzip.compress(text), "")
-            for parser in ("plan", "stream")
+            for parser in ("plan", "packed")
             for text in (b"[" * 10**6, b'{"a":' * 10**5, b"9" * 5000, b"\x00", b'"\xed\xa0\x80')
         ),
     ],
@@ -254,7 +211,9 @@ def test_what_unpacks_to_too_much_is_refused_before_it_is(tmp_path, monkeypatch)
     monkeypatch.setattr(files, "_MOST_JSON_BYTES", 2**20)
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b" " * 2**22))
-    assert "must hold at most 1,048,576 bytes of JSON text" in refusal(lambda: read_stream(path))
+    assert "must hold at most 1,048,576 bytes of JSON text" in refusal(
+        lambda: files.read_json(path)
+    )
     path = tmp_path / "bomb.parquet"
     many = pd.Series([1]).repeat(10**6)
     pd.DataFrame({"rows": many, "dim": 8, "pooling_factor": 1}).to_parquet(path, index=False)

@@ -112,4 +112,4 @@ def test_results_of_a_gpu_are_shown_where_there_are_some(record):
     assert "| toy |" in blocks.gpu_tables()
     assert "| cpu |" not in blocks.gpu_tables()
     assert blocks.gpu_tables().endswith("`docs/two.py`.")
-    assert blocks.gpu_gains().count("`compiled`") == 1
+    assert blocks.gpu_gains().count("`boxing/compiled@") == 1

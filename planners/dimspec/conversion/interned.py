@@ -1,183 +1,272 @@
-"""Find the same conversions as module `search`, with numbered layouts and cached tables.
+"""Find the conversions of module `greedy`, or the cheapest ones, with numbered layouts and tables.
 
-Tensors with equally divisible dimensions share the tables of steps and of nearest steps. Step
-costs are computed once per tensor and mesh, and paths are shared in a trie.
-Invariant: each layout of a tensor has exactly one spec object, so equal specs are identical.
+A layout is a partition with its order of dimensions. Tensors with equally divisible dimensions
+share the tables of steps and of nearest steps. Invariant: each layout of a tensor has exactly one
+spec.
 """
 
-from math import prod
+import heapq
+from itertools import combinations, count
 from typing import Any, NamedTuple
 
-from harness.contract import UsageError
-from planners.dimspec.conversion.costs import NOTHING, CommSpec, Cost, new_tuple, step_cost
-from planners.dimspec.conversion.partition import Mesh, Partition, checked_partition, sequence_name
-from planners.dimspec.conversion.search import MOST_STEPS, Conversion, no_way
-from planners.dimspec.conversion.transitions import ARRIVED, Divisible, Transitions, divisible
+from harness.contract import InfeasibleDecision
+from planners.dimspec.conversion.steps import (
+    MOST_STEPS,
+    NO_CONVERSION,
+    NOTHING,
+    CommSpec,
+    Conversion,
+    Cost,
+    Mesh,
+    Partition,
+    after_step,
+    candidate_steps,
+    difference_points,
+    step_cost,
+)
 
-_ALL_STEPS = range(MOST_STEPS)
+Axes = tuple[int, ...]
 
-NO_CONVERSION = Conversion((), (), NOTHING)
-
-
-class InternedSpec:
-    """One sharding of a tensor; a tensor has one such object per partition."""
-
-    __slots__ = (
-        "beginning",
-        "conversions",
-        "layout",
-        "masks",
-        "mesh",
-        "nearest",
-        "shape",
-        "steps",
-        "tensor",
-    )
-
-    def __init__(self, tensor: "InternedTensor", layout: int) -> None:
-        self.tensor = tensor
-        self.mesh = tensor.mesh
-        self.shape = tensor.shape
-        self.layout = layout
-        self.masks = tensor.transitions.masks[layout]
-        self.conversions: dict[InternedSpec, Conversion] = {}
-        self.steps: list[PricedStep] = []
-        self.nearest: list[int] = []  # `Transitions.nearest` to this spec, empty until needed
-        self.beginning: _Beginning = (self, layout, Conversion((self,), (), NOTHING), {})
-
-    @property
-    def partition(self) -> Partition:
-        """The sharded dimensions with their mesh axes, in the order of their sharding."""
-        return self.tensor.transitions.partition(self.layout)
-
-    def local_shape(self) -> list[int]:
-        """Return the shape of one device's shard, in elements."""
-        devices = self.tensor.devices
-        return [size // devices[mask] for size, mask in zip(self.shape, self.masks, strict=True)]
-
-    def __repr__(self) -> str:
-        return sequence_name(len(self.shape), self.partition)
+_new_tuple: Any = tuple.__new__  # makes a named tuple in half the time of its own constructor
 
 
-class PricedStep(NamedTuple):
-    """A conversion step of a tensor: the collective, its cost, and the spec after the step."""
+class Layouts:
+    """All layouts of tensors on meshes of `ndim` axes, numbered from 0 (replicated), and the steps.
 
-    comm: CommSpec
-    cost: Cost
-    spec: InternedSpec
+    Args:
+        ndim: the number of mesh axes.
+        divisible: for each dimension, the sets of mesh axes that divide its size.
 
+    Attributes:
+        partitions: by layout, its partition.
+        goals: by layout, the layout of the same sharding with its dimensions in increasing order.
+        steps: by layout, its possible steps in ColossalAI's order, each with the layout after it.
+    """
 
-_Beginning = tuple[InternedSpec, int, Conversion, dict[int, Any]]
-"""A node of the trie of paths: its last spec, that spec's layout, the path as a conversion, and
-the longer paths by the index of their next step. Plain tuples, for speed.
-"""
+    def __init__(self, ndim: int, divisible: tuple[frozenset[Axes], ...]) -> None:
+        self._ndim = ndim
+        self._divisible = divisible
+        self.partitions: list[Partition] = [()]
+        self.numbers: dict[Partition, int] = {(): 0}
+        self.steps: list[list[tuple[CommSpec, int]]] = []
+        while len(self.steps) < len(self.partitions):  # breadth-first; `expand` adds partitions
+            self.steps.append(self.expand(self.partitions[len(self.steps)]))
+        self.goals = [self.numbers[tuple(sorted(partition))] for partition in self.partitions]
+        self._ahead = [[layout for _, layout in steps] for steps in self.steps]
+        dims = range(len(divisible))
+        self._axes = [[dict(p).get(dim, ()) for p in self.partitions] for dim in dims]
+        sets = {axes for axes_of_dim in divisible for axes in axes_of_dim}
+        self._points = {b: {a: difference_points(a, b) for a in sets} for b in sets}
+        self._nearest: dict[int, list[int | None]] = {}
 
+    def expand(self, partition: Partition) -> list[tuple[CommSpec, int]]:
+        """Return the steps from a layout; this gives numbers to the layouts that are new."""
+        sharded = dict(partition)
+        steps = []
+        for step in candidate_steps(sharded, len(self._divisible), self._ndim):
+            after = after_step(sharded, step)
+            if after.get(step.shard_dim, ()) in self._divisible[step.shard_dim]:
+                made = tuple(after.items())
+                if made not in self.numbers:
+                    self.numbers[made] = len(self.partitions)
+                    self.partitions.append(made)
+                steps.append((step, self.numbers[made]))
+        return steps
 
-class InternedTensor:
-    """A tensor of `shape` (elements) on a mesh, with its specs and their priced steps."""
+    def nearest(self, goal: int) -> list[int | None]:
+        """Return, for each layout, the one nearest to `goal` of those one step away.
 
-    def __init__(self, mesh: Mesh, shape: tuple[int, ...], transitions: Transitions) -> None:
-        self.mesh = mesh
-        self.shape = shape
-        self.transitions = transitions
-        self.devices = [
-            prod(size for axis, size in enumerate(mesh.shape) if mask >> axis & 1)
-            for mask in range(1 << len(mesh.shape))
-        ]
-        self._specs: list[InternedSpec | None] = [None] * len(transitions.masks)
-
-    def spec(self, partition: Partition) -> InternedSpec:
-        """Return the spec of a partition; raises PartitionError for an invalid partition."""
-        try:
-            return self.spec_of(self.transitions.numbers[partition])
-        except KeyError:
-            counted = checked_partition(self.mesh, self.shape, partition)
-            return self.spec_of(self.transitions.numbers[counted])
-
-    def spec_of(self, layout: int) -> InternedSpec:
-        """Return the spec with layout number `layout`."""
-        found = self._specs[layout]
-        if found is None:
-            found = self._specs[layout] = InternedSpec(self, layout)
-        return found
-
-    def steps(self, spec: InternedSpec) -> list[PricedStep]:
-        """Return the steps from a spec, in ColossalAI's order of candidates."""
-        if not spec.steps:
-            mesh, elements = self.mesh, prod(spec.local_shape())
-            costs: dict[int, Cost] = {}
-            for comm, kind, layout in self.transitions.steps[spec.layout]:
-                if kind not in costs:
-                    costs[kind] = step_cost(mesh, comm.pattern, comm.logical_process_axis, elements)
-                made = self._specs[layout] or self.spec_of(layout)
-                spec.steps.append(new_tuple(PricedStep, (comm, costs[kind], made)))
-        return spec.steps
-
-    def search(self, source: InternedSpec, target: InternedSpec) -> Conversion:
-        """Compute the conversion between two specs of this tensor.
-
-        Raises UsageError for specs of different tensors, and InfeasibleDecision if MOST_STEPS
-        steps do not reach the target.
+        Of equally near layouts the first counts, as in ColossalAI's search. None marks the layouts
+        that shard like `goal`.
         """
-        check_same_tensor(source, target)
-        if source.masks == target.masks:
-            return NO_CONVERSION
-        nearest = target.nearest
-        if not nearest:
-            nearest = target.nearest = self.transitions.nearest(target.masks)
-        path, index = source.beginning, nearest[source.layout]
-        for _ in _ALL_STEPS:
-            # The trie has each path once: take the child for this step, or add it.
-            path = path[3].get(index) or self._lengthen(path, index)
-            _, layout, conversion, _ = path
-            index = nearest[layout]
-            if index == ARRIVED:
-                return conversion
-        raise no_way(source, target)
+        if goal not in self._nearest:
+            by_dim = [map(self._points[axes[goal]].__getitem__, axes) for axes in self._axes]
+            points = list(map(sum, zip(*by_dim, strict=True)))
+            # Assigned when it is complete, because other threads read it.
+            self._nearest[goal] = [
+                min(ahead, key=points.__getitem__) if here else None
+                for here, ahead in zip(points, self._ahead, strict=True)
+            ]
+        return self._nearest[goal]
 
-    def _lengthen(self, path: _Beginning, index: int) -> _Beginning:
-        """Append step number `index` to `path` in the trie, and return the longer path."""
-        before, _, (specs, comms, total), longer = path
-        comm, cost, spec = (before.steps or self.steps(before))[index]
-        if comms:
-            cost = total.compounded(cost)
-        conversion = new_tuple(Conversion, ((*specs, spec), (*comms, comm), cost))
-        made: _Beginning = (spec, spec.layout, conversion, {})
-        longer[index] = made
-        return made
+
+class Spec:
+    """One layout of a tensor. `goal` is the sharding's number, whatever its order of dimensions.
+
+    `steps` are its possible steps, by the layout after them: collective, cost and spec. `paths` is
+    the root of the trie of paths from here, and `conversions` has those found, by goal.
+    """
+
+    __slots__ = ("conversions", "goal", "layout", "partition", "paths", "steps", "tensor")
+
+    def __init__(self, tensor: "Tensor", layout: int) -> None:
+        self.tensor = tensor
+        self.layout = layout
+        self.partition = tensor.layouts.partitions[layout]
+        self.goal = tensor.layouts.goals[layout]
+        self.steps: dict[int, tuple[CommSpec, Cost, Spec]] = {}
+        self.paths: _Path = (self, Conversion((self.partition,), (), NOTHING), {})
+        self.conversions: dict[int, Conversion] = {}
+
+
+_Path = tuple[Spec, Conversion, dict[int, Any]]
+"""A path in the trie: its last spec, the conversion, and longer paths by the layout after it."""
+
+
+class Tensor:
+    """A tensor of `shape` (elements) on a mesh, with its specs and their steps."""
+
+    def __init__(self, mesh: Mesh, shape: tuple[int, ...], layouts: Layouts) -> None:
+        self._mesh = mesh
+        self._shape = shape
+        self.layouts = layouts
+        self._specs: dict[int, Spec] = {}
+
+    def spec(self, layout: int) -> Spec:
+        """Return the spec of a layout."""
+        spec = self._specs.get(layout)
+        if spec is None:
+            spec = self._specs[layout] = Spec(self, layout)
+        return spec
+
+    def steps(self, spec: Spec) -> dict[int, tuple[CommSpec, Cost, Spec]]:
+        """Return a spec's `steps`, in ColossalAI's order, computed on first use."""
+        if not spec.steps:
+            elements = self._mesh.local_elements(self._shape, spec.partition)
+            costs: dict[tuple[str, int], Cost] = {}
+            for comm, layout in self.layouts.steps[spec.layout]:
+                kind = comm.pattern, comm.logical_process_axis
+                if kind not in costs:
+                    costs[kind] = step_cost(self._mesh, comm, elements)
+                spec.steps[layout] = comm, costs[kind], self.spec(layout)
+        return spec.steps
 
 
 class InternedSearch:
-    """Find conversions for any tensors and meshes; the caches start empty."""
+    """Find the same conversions as ColossalAI's search; the caches start empty."""
 
     def __init__(self) -> None:
-        self._transitions: dict[tuple[int, Divisible], Transitions] = {}
-        self._tensors: dict[tuple[Mesh, tuple[int, ...]], InternedTensor] = {}
+        self._layouts: dict[tuple[int, tuple[frozenset[Axes], ...]], Layouts] = {}
+        self._tensors: dict[tuple[Mesh, tuple[int, ...]], Tensor] = {}
 
-    def tensor(self, mesh: Mesh, shape: tuple[int, ...]) -> InternedTensor:
-        """Return the tensor of a shape on a mesh, the same object on each call."""
-        found = self._tensors.get((mesh, shape))
-        if found is None:
-            key = len(mesh.shape), divisible(mesh, shape)
-            if key not in self._transitions:
-                self._transitions[key] = Transitions(*key)
-            found = InternedTensor(mesh, shape, self._transitions[key])
-            self._tensors[mesh, shape] = found
-        return found
+    def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> Spec:
+        """Return the spec of a partition; raises KeyError if the partition is not possible."""
+        tensor = self._tensors.get((mesh, shape))
+        if tensor is None:
+            key = len(mesh.shape), _divisible(mesh, shape)
+            if key not in self._layouts:
+                self._layouts[key] = Layouts(*key)
+            tensor = self._tensors[mesh, shape] = Tensor(mesh, shape, self._layouts[key])
+        return tensor.spec(tensor.layouts.numbers[partition])
 
-    def spec(self, mesh: Mesh, shape: tuple[int, ...], partition: Partition) -> InternedSpec:
-        """Return a sharding spec; raises PartitionError for an invalid partition."""
-        return self.tensor(mesh, shape).spec(partition)
-
-    def convert(self, source: InternedSpec, target: InternedSpec) -> Conversion:
+    def convert(self, source: Spec, target: Spec) -> Conversion:
         """Return the conversion between two specs of one tensor, from a cache if known."""
-        found = source.conversions.get(target)
-        if found is None:
-            found = source.conversions[target] = source.tensor.search(source, target)
-        return found
+        conversion = source.conversions.get(target.goal)
+        if conversion is None:
+            conversion = source.conversions[target.goal] = self.search(source, target)
+        return conversion
+
+    def search(self, source: Spec, target: Spec) -> Conversion:
+        """Compute a conversion; raises InfeasibleDecision if MOST_STEPS do not reach the target."""
+        if source.goal == target.goal:
+            return NO_CONVERSION
+        nearest = source.tensor.layouts.nearest(target.goal)
+        path = source.paths
+        for _ in range(MOST_STEPS + 1):
+            here, conversion, longer = path
+            layout = nearest[here.layout]
+            if layout is None:
+                return conversion
+            path = longer.get(layout) or _lengthen(path, layout)
+        raise InfeasibleDecision(
+            f"{MOST_STEPS} steps do not convert {source.partition} to {target.partition}."
+        )
 
 
-def check_same_tensor(source: InternedSpec, target: InternedSpec) -> None:
-    """Raise UsageError if two specs are of different tensors."""
-    if source.tensor is not target.tensor:
-        raise UsageError(f"{source} and {target} are specs of different tensors.")
+def _lengthen(path: _Path, layout: int) -> _Path:
+    """Append the step to `layout` to a path in the trie, and return the longer path."""
+    here, (partitions, comms, (forward, backward, total)), longer = path
+    comm, step, spec = (here.steps or here.tensor.steps(here))[layout]
+    # ColossalAI adds to the total a cost of the step that includes the total already.
+    cost = _new_tuple(
+        Cost,
+        (
+            forward + (forward + step.forward),
+            backward + (backward + step.backward),
+            total + (total + step.total),
+        ),
+    )
+    conversion = _new_tuple(Conversion, ((*partitions, spec.partition), (*comms, comm), cost))
+    longer_path: _Path = (spec, conversion, {})
+    longer[layout] = longer_path
+    return longer_path
+
+
+def _divisible(mesh: Mesh, shape: tuple[int, ...]) -> tuple[frozenset[Axes], ...]:
+    """Return, for each dimension, the sets of mesh axes that divide its size."""
+    axes = range(len(mesh.shape))
+    sets = [chosen for size in range(len(axes) + 1) for chosen in combinations(axes, size)]
+    devices = [(chosen, mesh.devices(chosen)) for chosen in sets]
+    return tuple(
+        frozenset(chosen for chosen, shared_by in devices if size % shared_by == 0)
+        for size in shape
+    )
+
+
+class _Step(NamedTuple):
+    """A step to a spec that Dijkstra's algorithm may settle next; the lowest one is taken.
+
+    `number` breaks ties, so that paths are never compared.
+    """
+
+    total: float
+    steps: int
+    number: int
+    before: Conversion
+    comm: CommSpec
+    cost: Cost
+    spec: Spec
+
+
+class CheapestSearch(InternedSearch):
+    """Find conversions of least total cost; on ties, of fewest steps, then the first found.
+
+    Dijkstra 1959, "A note on two problems in connexion with graphs". Step costs are not negative,
+    so the first path to a sharding that leaves the heap is a cheapest one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cheapest: dict[Spec, dict[int, Conversion]] = {}
+
+    def search(self, source: Spec, target: Spec) -> Conversion:
+        """Compute a cheapest conversion between two specs of one tensor."""
+        if source.goal == target.goal:
+            return NO_CONVERSION
+        if source not in self._cheapest:
+            self._cheapest[source] = _cheapest_from(source)
+        return self._cheapest[source][target.goal]
+
+
+def _cheapest_from(source: Spec) -> dict[int, Conversion]:
+    """Return the cheapest conversion from a spec to every sharding of its tensor, by goal."""
+    numbers = count()
+    heap: list[_Step] = []
+    settled: dict[int, Conversion] = {}  # invariant: entries are cheapest and never change
+
+    def settle(spec: Spec, conversion: Conversion) -> None:
+        settled[spec.goal] = conversion
+        for comm, cost, after in spec.tensor.steps(spec).values():
+            if after.goal not in settled:
+                total = conversion.cost.total + cost.total
+                steps = len(conversion.comms) + 1
+                step = _Step(total, steps, next(numbers), conversion, comm, cost, after)
+                heapq.heappush(heap, step)
+
+    settle(source, Conversion((source.partition,), (), NOTHING))
+    while heap:
+        _, _, _, before, comm, cost, spec = heapq.heappop(heap)
+        if spec.goal not in settled:  # else an earlier path costs no more
+            path = (*before.path, spec.partition)
+            settle(spec, Conversion(path, (*before.comms, comm), before.cost.plus(cost)))
+    return settled

@@ -8,7 +8,7 @@ with accelerate_colossalai():
 
 from contextlib import AbstractContextManager
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import colossalai
 from colossalai.device.device_mesh import DeviceMesh
@@ -17,10 +17,8 @@ from colossalai.tensor.shape_consistency import ShapeConsistencyManager
 from colossalai.tensor.sharding_spec import ShardingSpec
 
 from harness.contract import InfeasibleDecision, SupportedReleases, UsageError
-from planners.dimspec.conversion.costs import Cost
 from planners.dimspec.conversion.interned import InternedSearch
-from planners.dimspec.conversion.partition import Mesh, PartitionError
-from planners.dimspec.upstream.plain_values import dictionary_of, partition_of, values_of
+from planners.dimspec.conversion.steps import Mesh, Partition
 
 RELEASES = SupportedReleases("colossalai", ("0.4.0", "0.4.1"))
 
@@ -31,13 +29,14 @@ _MOST_AXES = 2  # of a mesh; with more, upstream mostly raises KeyError, so pass
 _switch = Lock()
 
 
-class _KnownAnswer(NamedTuple):
-    """A cached answer without the source spec; `sequences` is its key in upstream's cache."""
+def partition_of(spec: ShardingSpec) -> Partition:
+    """Return the partition of a ColossalAI spec, in the insertion order of its dictionary."""
+    return tuple([(dim, tuple(axes)) for dim, axes in spec.dim_partition_dict.items()])
 
-    sequences: tuple[str, str]
-    specs: tuple[ShardingSpec, ...]
-    comms: tuple[CommSpec, ...]
-    cost: Cost
+
+def values_of(mesh: DeviceMesh) -> tuple[Any, ...]:
+    """Return a mesh's shape, alpha and beta, which determine conversions, as a hashable tuple."""
+    return tuple(mesh.shape), tuple(mesh.mesh_alpha), tuple(mesh.mesh_beta)
 
 
 class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
@@ -59,7 +58,7 @@ class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
             raise UsageError("ColossalAI's search is accelerated already; stop that one first.")
         self._tensors = InternedSearch()
         self._process_groups: dict[int, Any] = {}
-        self._known: dict[tuple[Any, ...], _KnownAnswer | None] = {}
+        self._known: dict[tuple[Any, ...], tuple[tuple[str, str], Answer] | None] = {}
         self._upstream = ShapeConsistencyManager.shape_consistency
         self._replacement = self._replacing()
         ShapeConsistencyManager.shape_consistency = self._replacement
@@ -82,59 +81,64 @@ class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
         def shape_consistency(
             manager: ShapeConsistencyManager, source_spec: ShardingSpec, target_spec: ShardingSpec
         ) -> Answer:
-            if not self._is_on or not _is_plain(manager, source_spec, target_spec):
-                return self._ask_upstream(manager, source_spec, target_spec)
-            mesh = source_spec.device_mesh
-            groups = mesh._process_group_dict
-            key = (
-                values_of(mesh),
-                # Copies of a mesh share process groups; the answer's collectives run in them.
-                id(groups),
-                mesh.is_initialized,
-                source_spec.entire_shape,
-                len(target_spec.entire_shape),
-                partition_of(source_spec),
-                partition_of(target_spec),
-            )
-            try:
-                found = known[key]
-            except KeyError:
-                self._process_groups[id(groups)] = groups  # keeps the id from being reused
-                found = known[key] = self._search(source_spec, target_spec)
-            except TypeError:  # unhashable: a type of shape or axes that upstream never makes
-                found = None
-            if found is None:
-                return self._ask_upstream(manager, source_spec, target_spec)
-            sequences, specs, comms, (forward, backward, total) = found
+            entry = None
+            if self._is_on and _is_plain(manager, source_spec, target_spec):
+                mesh = source_spec.device_mesh
+                groups = mesh._process_group_dict
+                key = (
+                    values_of(mesh),
+                    # Copies of a mesh share process groups; the answer's collectives run in them.
+                    id(groups),
+                    mesh.is_initialized,
+                    source_spec.entire_shape,
+                    len(target_spec.entire_shape),
+                    partition_of(source_spec),
+                    partition_of(target_spec),
+                )
+                try:
+                    entry = known[key]
+                except KeyError:
+                    self._process_groups[id(groups)] = groups  # keeps the id from being reused
+                    entry = known[key] = self._search(source_spec, target_spec)
+                except TypeError:  # unhashable: a type of shape or axes that upstream never makes
+                    pass
+            if entry is None:
+                self.left_to_upstream += 1
+                answer: Answer = self._upstream(manager, source_spec, target_spec)
+                return answer
+            names, (specs, comms, cost) = entry
             path, steps = [source_spec, *specs] if specs else [], [*comms]
-            manager.cached_spec_pairs_transform_path[sequences] = (path, steps)
-            return path, steps, {"forward": forward, "backward": backward, "total": total}
+            manager.cached_spec_pairs_transform_path[names] = (path, steps)
+            return path, steps, {**cost}
 
         return shape_consistency
 
-    def _ask_upstream(
-        self, manager: ShapeConsistencyManager, source: ShardingSpec, target: ShardingSpec
-    ) -> Answer:
-        self.left_to_upstream += 1
-        answer: Answer = self._upstream(manager, source, target)
-        return answer
+    def _search(
+        self, source: ShardingSpec, target: ShardingSpec
+    ) -> tuple[tuple[str, str], Answer] | None:
+        """Return the key in upstream's cache and the answer, whose path lacks the source's spec.
 
-    def _search(self, source: ShardingSpec, target: ShardingSpec) -> _KnownAnswer | None:
+        None if upstream has to search.
+        """
         mesh, shape = source.device_mesh, source.entire_shape
         if len(mesh.shape) > _MOST_AXES or len(shape) != len(target.entire_shape):
             return None
+        values = Mesh(*values_of(mesh))
         try:
-            values = Mesh(*values_of(mesh))
-            tensor = self._tensors.tensor(values, tuple(shape))
-            ends = (tensor.spec(partition_of(spec)) for spec in (source, target))
-            found = self._tensors.convert(*ends)
-        except (PartitionError, InfeasibleDecision):
+            ends = [
+                self._tensors.spec(values, tuple(shape), partition_of(spec))
+                for spec in (source, target)
+            ]
+            conversion = self._tensors.convert(*ends)
+        except (KeyError, InfeasibleDecision):  # not a possible sharding, or out of reach
             return None
         self.searches += 1
         # The caller may change its source later, so the cached answer refers to a copy.
         specs = [
-            ShardingSpec(mesh, shape, dim_partition_dict=dictionary_of(spec.partition))
-            for spec in found.path
+            ShardingSpec(
+                mesh, shape, dim_partition_dict={dim: list(axes) for dim, axes in partition}
+            )
+            for partition in conversion.path
         ]
         comms = [
             CommSpec(
@@ -144,10 +148,10 @@ class AcceleratedConversions(AbstractContextManager["AcceleratedConversions"]):
                 shard_dim=comm.shard_dim,
                 logical_process_axis=comm.logical_process_axis,
             )
-            for spec, comm in zip(specs, found.comms, strict=False)
+            for spec, comm in zip(specs, conversion.comms, strict=False)
         ]
-        sequences = (str(source.sharding_sequence), str(target.sharding_sequence))
-        return _KnownAnswer(sequences, tuple(specs[1:]), tuple(comms), found.cost)
+        names = str(source.sharding_sequence), str(target.sharding_sequence)
+        return names, (specs[1:], comms, conversion.cost._asdict())
 
 
 def _is_plain(manager: ShapeConsistencyManager, source: ShardingSpec, target: ShardingSpec) -> bool:

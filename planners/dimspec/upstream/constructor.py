@@ -5,7 +5,8 @@ for activation checkpoints, which does not run on current torch. All tensors are
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,85 +15,57 @@ from colossalai._analyzer.fx.tracer.tracer import ColoTracer
 from colossalai.auto_parallel.tensor_shard.initialize import build_strategy_constructor
 from colossalai.auto_parallel.tensor_shard.sharding_strategy import ShardingStrategy, TrainCycleItem
 from colossalai.auto_parallel.tensor_shard.solver import StrategiesConstructor
+from colossalai.device.device_mesh import DeviceMesh
 from colossalai.tensor.sharding_spec import ShardingSpec
 
+from planners.dimspec.upstream.accelerate import partition_of
 from planners.dimspec.upstream.models import MODELS
-from planners.dimspec.upstream.plain_values import device_mesh, partition_of
-from planners.dimspec.upstream.running import run
 
 
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Trace a model, build its strategies; return measurements and the keys of `described`.
-
-    The request has `model`, a name of MODELS; `mesh_shape`; and the keys of `running.run`.
-    """
-    constructor, measured = build(request)
-    return {**measured, **described(constructor)}
-
-
-def build(request: dict[str, Any]) -> tuple[StrategiesConstructor, dict[str, Any]]:
-    """Return a constructor with a model's strategies, and the measurements of `running.run`."""
-    if request["model"] not in MODELS:
-        raise ValueError(f"model is '{request['model']}'; known are: {', '.join(MODELS)}")
-    module = traced(request["model"])
-    mesh = device_mesh(request["mesh_shape"])
-    return run(
-        request,
-        lambda: build_strategy_constructor(
-            module.graph,
-            mesh,
-            solver_preference="standard",
-            dataloader_option="replicated",
-            shard_option="standard",
-        ),
-    )
-
-
-def traced(model: str) -> torch.fx.GraphModule:
-    """Return a model of MODELS as an fx graph with shapes on its nodes."""
+def builder(model: str, mesh: DeviceMesh) -> Callable[[], StrategiesConstructor]:
+    """Trace a model of MODELS, and return a function that builds its strategies."""
     make, inputs = MODELS[model]
     meta_args = {name: torch.empty(shape, device="meta") for name, shape in inputs.items()}
     with torch.device("meta"):
         root = make()
-    graph = ColoTracer(trace_act_ckpt=True, bias_addition_split=True).trace(
-        root=root, meta_args=meta_args
-    )
+    tracer = ColoTracer(trace_act_ckpt=True, bias_addition_split=True)
+    graph = tracer.trace(root=root, meta_args=meta_args)
     module = torch.fx.GraphModule(root, graph, type(root).__name__)
     shape_prop_pass(module, *meta_args.values())
     module.recompile()
-    return module
+    return partial(
+        build_strategy_constructor,
+        module.graph,
+        mesh,
+        solver_preference="standard",
+        dataloader_option="replicated",
+        shard_option="standard",
+    )
 
 
 def described(constructor: StrategiesConstructor) -> dict[str, Any]:
-    """Return the fingerprint, the numbers of nodes, strategies and costs, and the quality."""
-    strategies = [strategy for vector in constructor.leaf_strategies for strategy in vector]
+    """Return the quality of the strategies, and a hash of all input for ColossalAI's solver.
+
+    The hash covers, in order, the names of nodes and strategies; the sharding specs of each
+    strategy (tensor name, shape, partition in insertion order); and, to the last bit, its compute
+    and communication costs and its resharding costs by predecessor; not memory costs.
+    """
+    digest = hashlib.sha256()
+    for vector in constructor.leaf_strategies:
+        digest.update(f"node {vector.node}\n".encode())
+        for strategy in vector:
+            digest.update("".join(f"{line}\n" for line in _lines(strategy)).encode())
     costs = [
-        cost
-        for strategy in strategies
+        cost.total
+        for vector in constructor.leaf_strategies
+        for strategy in vector
         for costs in (strategy.resharding_costs or {}).values()
         for cost in costs
     ]
     return {
-        "fingerprint": fingerprint(constructor),
-        "nodes": len(constructor.nodes),
-        "strategies": len(strategies),
-        "resharding_costs": len(costs),
-        "quality": {"reported_millions": float(sum(cost.total for cost in costs)) / 1e6},
+        "fingerprint": digest.hexdigest(),
+        "quality": {"reported_millions": float(sum(costs)) / 1e6},
     }
-
-
-def fingerprint(constructor: StrategiesConstructor) -> str:
-    """Return a hash of all input for ColossalAI's solver except memory costs.
-
-    It covers, in order, the names of nodes and strategies; the sharding specs of each strategy
-    (tensor name, shape, partition in insertion order); and, to the last bit, its compute and
-    communication costs and its resharding costs by predecessor.
-    """
-    digest = hashlib.sha256()
-    for vector in constructor.leaf_strategies:
-        for line in (f"node {vector.node}", *map("\n".join, map(_lines, vector))):
-            digest.update(f"{line}\n".encode())
-    return digest.hexdigest()
 
 
 def _lines(strategy: ShardingStrategy) -> Iterator[str]:

@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from planners.embedding.best_plan.candidates import SAFETY, Bools, Candidates
-from planners.embedding.best_plan.linear import LinearProgramme, programme_of_giants
+from planners.embedding.best_plan.limits import rows_of_giants
+from planners.embedding.best_plan.linear import LinearProgramme
 from planners.embedding.best_plan.parts import ALL, HOST, parts_of
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints
@@ -69,11 +70,12 @@ class Presolve:
 
     def _beside_giants(self, limit: float, allowed: Bools, deadline: Deadline) -> Bools | None:
         """Return a mask of the allowed options that limits of giants leave, or None if no plan."""
-        programme = programme_of_giants(self._candidates.only(allowed), limit)
-        if programme is None:
+        options = self._candidates.only(allowed)
+        rows = rows_of_giants(options, limit)
+        if rows is None:
             return allowed
-        every = np.ones(np.count_nonzero(allowed), bool)
-        left = programme.affordable(limit, every, deadline)
+        every = np.ones(len(options.options), bool)
+        left = LinearProgramme(options, rows).affordable(limit, every, deadline)
         if left is None:
             return None
         kept = allowed.copy()

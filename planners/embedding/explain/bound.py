@@ -12,7 +12,8 @@ import numpy as np
 
 from harness.contract import Explanation, Section
 from planners.embedding.best_plan.candidates import candidates
-from planners.embedding.best_plan.linear import least_perf, linear_bound
+from planners.embedding.best_plan.limits import least_perf
+from planners.embedding.best_plan.linear import linear_bound
 from planners.embedding.best_plan.presolve import presolved
 from planners.embedding.best_plan.proofs import RUNGS, ladder
 from planners.embedding.explain.placed_plan import (

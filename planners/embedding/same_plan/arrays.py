@@ -71,10 +71,8 @@ class Work(NamedTuple):
     leader: Ints  # the least loaded rank of each host, and of the ranks of no host, or -1, (H + 1,)
     host_total: Floats  # summed perf of each host's ranks, shape (H,)
     host_order: Ints  # host numbers, sorted by `host_total` when a group needs a host, shape (H,)
-    most: (
-        Ints2  # within `_surely_fit`: the most bytes needed on any rank, on each of a host, (2, 3)
-    )
-    added: Ints2  # within `_surely_fit`: bytes added to all ranks, to each rank of a host, (2, 3)
+    most: Ints2  # within `surely_fit`: the most bytes needed on any rank, on each of a host, (2, 3)
+    added: Ints2  # within `surely_fit`: bytes added to all ranks, to each rank of a host, (2, 3)
     ranks: Ints2  # the rank of each shard of each column, if not uniform, (T, most shards)
     rank_perf: Floats  # milliseconds of each rank, summed shard by shard, shape (R,)
 

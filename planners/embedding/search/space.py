@@ -23,7 +23,6 @@ Floats = npt.NDArray[np.float64]
 
 # Kernels are compiled for arrays with the annotated number of dimensions, by default one.
 Ints2 = Annotated[Ints, 2]
-Ints3 = Annotated[Ints, 3]
 Floats2 = Annotated[Floats, 2]
 Floats3 = Annotated[Floats, 3]
 

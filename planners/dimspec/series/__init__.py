@@ -1,1 +1,0 @@
-"""Measure commits of ColossalAI, each in its own child process."""

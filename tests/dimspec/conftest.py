@@ -1,1 +1,0 @@
-"""Lets tests in the subfolders import the modules of this folder."""

@@ -1,0 +1,74 @@
+"""The real releases: they and their rewritten searches agree, and the drop-in changes nothing."""
+
+from pathlib import Path
+
+import pytest
+from small_streams import checked
+
+from harness.execution.upstream import Upstream
+from harness.model.errors import ShardbenchError
+
+REAL = ("colossalai-0.4.0", "colossalai-0.4.1", "colossalai-0.4.1+interned")
+LIKE = {"colossalai-0.4.0": "eager-dict", "colossalai-0.4.1": "lazy-dict"}
+
+pytestmark = pytest.mark.upstreams(*LIKE)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        "resnet50[calls=60]/dgx_a100_80gb:4",
+        "random[conversions=40]/dgx_a100_80gb:8",
+        "all-pairs[shape=6x4x32,mesh=2x4]/dgx_a100_80gb:8",
+    ],
+)
+def test_releases_decide_and_count_like_their_rewritten_searches(problem):
+    """All counters are equal; with our answers, each conversion is searched for once."""
+    for release, name in LIKE.items():
+        real, ours = checked(release, problem), checked(name, problem)
+        assert real.fingerprint == ours.fingerprint
+        assert real.counters == ours.counters
+        assert real.quality == ours.quality
+    accelerated = checked(REAL[-1], problem)
+    assert accelerated.fingerprint == ours.fingerprint
+    assert accelerated.counters["searches"] == accelerated.counters["distinct_searches"]
+    assert accelerated.counters["dictionaries_built"] == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "dictionaries", "conversions"),
+    [("mlp2", (79_992, 59_961, 0), 4_571), ("resnet-tiny", (285_183, 179_750, 0), 10_839)],
+)
+def test_the_constructor_makes_the_same_strategies(model, dictionaries, conversions):
+    """The hash of all strategies and costs is equal, and so is their sum."""
+    found = [checked(name, f"constructor[model={model}]/dgx_a100_80gb:4") for name in REAL]
+    assert len({each.fingerprint for each in found}) == 1
+    assert len({each.quality["reported_millions"] for each in found}) == 1
+    assert tuple(each.counters["dictionaries_built"] for each in found) == dictionaries
+    assert {each.counters["conversions"] for each in found} == {conversions}
+
+
+def test_a_third_mesh_axis_is_upstreams_key_error():
+    """The error of the library is one sentence."""
+    with pytest.raises(ShardbenchError, match=r"^colossalai-0.4.1 failed: KeyError: "):
+        checked("colossalai-0.4.1", "all-pairs[rank=2,mesh=2x2x2]/dgx_a100_80gb:8")
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "gives_the_method_back",
+        "answers_with_fresh_lists_of_real_objects",
+        "leaves_to_upstream_what_it_does_not_answer",
+        "leaves_upstreams_cache_as_upstream_would",
+        "leaves_classes_of_the_users_own_to_upstream",
+        "may_end_before_what_began_after_it",
+        "gives_threads_the_answers_of_one",
+        "warns_once_on_other_releases_and_leaves_them_to_upstream",
+    ],
+)
+@pytest.mark.parametrize("release", LIKE)
+def test_accelerate(release, check):
+    """Each check runs in a process of its own, as a user's program does."""
+    with Upstream(release, Path(__file__).with_name("accelerated_driver.py")) as upstream:
+        upstream.ask({"kind": check})

@@ -1,0 +1,302 @@
+"""Under `accelerate`, contexts entered and left in any order behave as in torch."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import example, given, strategies as st
+from outcomes import described, outcome, redistributions_counted
+from small_world import counted, mesh_of, placed
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
+from torch.distributed.tensor._ops.utils import register_op_strategy
+from torch.distributed.tensor.debug import CommDebugMode, _clear_sharding_prop_cache
+from torch.distributed.tensor.experimental import (
+    context_parallel,
+    implicit_replication,
+    register_sharding,
+)
+from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn import functional
+from torch.utils._debug_mode import DebugMode
+from torch.utils.flop_counter import FlopCounterMode
+from torch_state import (
+    as_they_were,
+    handlers,
+    is_changed,
+    logits_of,
+    lost,
+    negated,
+    on_replicated,
+    op_strategy_context,
+    torch_now,
+)
+
+from planners.dtensor.accelerate import accelerate
+from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
+
+aten = torch.ops.aten
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("strategies_as_they_were"),
+]
+
+
+def attended(mesh: DeviceMesh) -> Any:
+    """Return what attention makes inside `context_parallel`, which replaces torch's handlers."""
+    query = torch.ones(1, 2, 32, 8)
+    with context_parallel(mesh, buffers=[query], buffer_seq_dims=[2]):
+        sharded = placed(mesh, query.clone(), Shard(2))
+        attention = functional.scaled_dot_product_attention
+        return query.shape, described(outcome(attention, sharded, sharded, sharded), False)
+
+
+class World:
+    """A program that enters contexts, leaves contexts and runs ops, one per call of `do`."""
+
+    def __init__(self, mesh: DeviceMesh, accelerates: bool) -> None:
+        self.mesh = mesh
+        self.accelerates = accelerates
+        self.accelerated: accelerate | None = None
+        self.open: dict[str, ExitStack] = {}
+        self.modes: list[tuple[str, Any]] = []
+        self.handlers = handlers()
+        self.x = placed(mesh, counted(2, 8), Shard(0))
+        self.weight = placed(mesh, counted(8, 4), Replicate())
+        self.part = placed(mesh, counted(2, 8), Partial())
+
+    def do(self, act: str) -> Any:
+        """Carry out an act, and return what can be seen of it."""
+        if act in OPS:
+            with redistributions_counted() as count:
+                made = outcome(OPS[act], self)
+                return act, described(made, not count[0] and act != "loss"), count[0]
+        if act in MODES:
+            self.modes.append((act, MODES[act]()))
+            self.modes[-1][1].__enter__()
+        elif act == "leave mode" and self.modes:
+            name, mode = self.modes.pop()
+            mode.__exit__(None, None, None)
+            return SEEN[name](mode)
+        elif act in CONTEXTS:
+            if act in self.open:
+                self.open.pop(act).close()
+            else:
+                self.open[act] = ExitStack()
+                self.open[act].enter_context(CONTEXTS[act]())
+        elif act == "accelerate" and self.accelerates:
+            if self.accelerated is None:
+                self.accelerated = accelerate()
+            else:
+                self.accelerated.stop()
+                self.accelerated = None
+        elif act in CHANGES:
+            CHANGES[act](self)
+        return act
+
+    def leave(self) -> None:
+        """Leave all contexts that are open."""
+        while self.modes:
+            self.do("leave mode")
+        for name in list(self.open):
+            self.do(name)
+        if self.accelerated is not None:
+            self.do("accelerate")
+
+
+OPS: dict[str, Callable[[World], Any]] = {
+    "tanh": lambda w: torch.tanh(w.x),
+    "sigmoid": lambda w: torch.sigmoid(w.x),
+    "sigmoid_": lambda w: torch.sigmoid_(w.x.clone()),
+    "softmax": lambda w: torch.softmax(w.x, 1),
+    "mm": lambda w: w.x @ w.weight,
+    "moved": lambda w: w.x @ w.x.t(),
+    "sum": lambda w: w.x.sum(0) * 2.0,
+    "part": lambda w: torch.relu(w.part),
+    "view": lambda w: w.x.view(-1, 2, 4),
+    "mixed": lambda w: w.x + torch.ones(8, 8),
+    "loss": lambda w: lost(w.mesh),
+    "in place": lambda w: w.x.clone().mul_(2),
+}
+MODES = {
+    "comm": CommDebugMode,
+    "flops": lambda: FlopCounterMode(display=False),
+    "debug": DebugMode,
+}
+SEEN = {
+    "comm": lambda mode: {str(op): count for op, count in mode.get_comm_counts().items()},
+    "flops": lambda mode: mode.get_total_flops(),
+    "debug": lambda mode: mode.debug_string(),
+}
+CONTEXTS: dict[str, Callable[[], Any]] = {
+    "loss parallel": loss_parallel,
+    "implicit": implicit_replication,
+    "no grad": torch.no_grad,
+    "strategy": lambda: op_strategy_context(
+        aten._softmax.default, on_replicated, RuntimeSchemaInfo(1)
+    ),
+}
+OWN = aten.sigmoid.default, aten.sigmoid_.default
+CHANGES: dict[str, Callable[[World], Any]] = {
+    "clear": lambda w: _clear_sharding_prop_cache(),
+    "register": lambda w: register_op_strategy(aten.tanh.default)(on_replicated),
+    "add handlers": lambda w: handlers().update(dict.fromkeys(OWN, negated)),
+    "add a handler where it was kept": lambda w: w.handlers.update({OWN[0]: negated}),
+    "drop handlers": lambda w: [handlers().pop(op, None) for op in OWN],
+    "drop a handler where it was kept": lambda w: w.handlers.pop(OWN[0], None),
+    "add a handler where the dispatcher was kept": lambda w: DISPATCHER._custom_op_handlers.update(
+        {OWN[1]: negated}
+    ),
+    "replace handlers": lambda w: setattr(
+        DTensor._op_dispatcher, "_custom_op_handlers", {**handlers(), OWN[0]: negated}
+    ),
+}
+ACTS = (*OPS, *MODES, *CONTEXTS, *CHANGES, *("leave mode", "accelerate", "accelerate"))
+
+
+def outcomes_of(mesh: DeviceMesh, acts: list[str], accelerates: bool) -> tuple[list[Any], bool]:
+    with as_they_were():
+        state = torch_now()
+        world = World(mesh, accelerates)
+        try:
+            outcomes = [world.do(act) for act in acts]
+        finally:
+            world.leave()
+        DTensor._op_dispatcher._custom_op_handlers = world.handlers
+        for op in OWN:
+            handlers().pop(op, None)
+        return outcomes, is_changed(state)
+
+
+# Acceleration begins or ends inside `loss_parallel`; a temporary strategy ends after or before;
+# one handler takes the place of another.
+@example(["accelerate", "loss parallel", "accelerate", "loss parallel", "loss", "accelerate"])
+@example(["loss parallel", "loss", "accelerate", "loss", "loss parallel"])
+@example(["loss parallel", "comm", "loss", "leave mode", "loss"])
+@example(["softmax", "strategy", "clear", "softmax", "strategy", "softmax"])
+@example(["accelerate", "strategy", "accelerate", "softmax", "strategy", "softmax"])
+@example(
+    ["sigmoid", "add handlers", "sigmoid", "sigmoid_", "accelerate", "drop handlers", "sigmoid"]
+)
+@example(["sigmoid_", "add handlers", "drop a handler where it was kept", "sigmoid", "sigmoid_"])
+@given(st.lists(st.sampled_from(ACTS), min_size=5, max_size=30))
+def test_any_nesting_of_contexts_and_ops_is_as_in_torch(acts):
+    """Ops, modes, contexts and handlers have torch's results, whenever acceleration begins."""
+    mesh = mesh_of(4)
+    acts = ["accelerate", *acts]
+    assert outcomes_of(mesh, acts, True) == outcomes_of(mesh, acts, False)
+
+
+def is_the_same_when_accelerated(run: Callable[[], Any]) -> None:
+    expected = run()
+    torch._dynamo.reset()
+    with accelerate():
+        assert run() == expected
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("marked", ["mark_unbacked", "mark_dynamic"])
+def test_symbolic_sizes_compile(mesh, marked, fullgraph):
+    """A compiled function with a symbolic size has torch's results."""
+
+    def run() -> Any:
+        x = placed(mesh, counted(3, 2), Replicate())
+        getattr(torch._dynamo.decorators, marked)(x, 0)
+        compiled = torch.compile(
+            lambda a: [torch.exp(a).t() + 1, a.sum(0), a.view(-1, 1, 2)],
+            backend="eager",
+            fullgraph=fullgraph,
+        )
+        return described(compiled(x))
+
+    is_the_same_when_accelerated(run)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_loss_compiles_as_a_whole_inside_loss_parallel(mesh, dynamic):
+    """`loss_parallel` around a compiled loss works as in torch."""
+
+    def run() -> Any:
+        torch._dynamo.reset()
+        compiled = torch.compile(
+            functional.cross_entropy, backend="eager", fullgraph=True, dynamic=dynamic
+        )
+        with loss_parallel():
+            rows = placed(mesh, torch.arange(4), Replicate())
+            return described(compiled(logits_of(mesh), rows))
+
+    is_the_same_when_accelerated(run)
+
+
+def test_context_parallel_works_and_leaves_torch_its_handlers(mesh):
+    """Python reaches torch's own handlers, which `context_parallel` replaces and restores."""
+    before, kept, expected = handlers(), dict(handlers()), attended(mesh)
+    state = torch_now()
+    with accelerate():
+        assert attended(mesh) == expected
+        assert handlers() is before
+        assert handlers() == kept
+        with loss_parallel():
+            assert attended(mesh) == expected
+            assert aten.nll_loss_forward.default in before
+    assert not is_changed(state)
+
+
+# What torch forgets
+
+
+def softmaxed(mesh: DeviceMesh) -> Any:
+    return torch.softmax(placed(mesh, counted(2, 8), Shard(0)), 1).placements
+
+
+def test_a_decision_by_an_earlier_strategy_is_remembered_as_in_torch(mesh):
+    """Torch keeps its earlier decision after another strategy is registered."""
+
+    def run(begun: Callable[[], Any]) -> list[Any]:
+        with as_they_were():
+            made = [softmaxed(mesh)]
+            accelerated = begun()
+            made.append(softmaxed(mesh))
+            register_op_strategy(aten._softmax.default, RuntimeSchemaInfo(1))(on_replicated)
+            PROPAGATOR.op_single_dim_strategy_funcs.pop(aten._softmax.default, None)
+            made.append(softmaxed(mesh))
+            _clear_sharding_prop_cache()
+            made.append(softmaxed(mesh))
+            if accelerated:
+                accelerated.stop()
+            return made
+
+    expected = run(lambda: None)
+    assert expected == [(Shard(0),)] * 3 + [(Replicate(),)]
+    assert run(accelerate) == expected
+
+
+def test_decisions_from_before_become_recipes_after_one_dispatch_by_torch(mesh):
+    """Ops that torch has decided before the acceleration are misses once, and hits from then on."""
+    x = placed(mesh, counted(2, 8), Shard(0))
+    expected = described([torch.tanh(x), x.view(-1, 2, 4), x.sum(0)])
+    with accelerate() as accelerated:
+        for _ in range(3):
+            assert described([torch.tanh(x), x.view(-1, 2, 4), x.sum(0)]) == expected
+        info = accelerated.cache_info()
+    assert (info.misses, info.hits) == (3, 6)
+
+
+def test_a_strategy_that_looks_at_numbers_is_asked_about_each(mesh):
+    """A registered sharding may depend on a number, as in torch."""
+    x = placed(mesh, counted(2, 8), Shard(0))
+
+    @register_sharding(aten.leaky_relu.default)
+    def by_slope(x: Any, slope: Any = 0.01) -> Any:
+        where = Shard(0) if slope == 0.5 else Replicate()
+        return [([where], [where, None])]
+
+    def run() -> list[Any]:
+        _clear_sharding_prop_cache()
+        return [functional.leaky_relu(x, slope).placements for slope in (0.5, 0.25, 0.5)]
+
+    is_the_same_when_accelerated(run)
