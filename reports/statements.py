@@ -26,13 +26,15 @@ class System:
     """A system, e.g. a library: our variant against today's release, and its main claim.
 
     `better` compares the qualities of the best decision and of today's, and `work` counts what
-    today's release repeats. Both are None if they are not declared or unknown.
+    today's release repeats. Both are None if they are not declared or unknown. `is_recorded`: it
+    was not measured here, so these are figures of the record.
     """
 
     times: Reading
     better: Reading | None
     claim: Reading | None
     work: Counts | None
+    is_recorded: bool = False
 
     @property
     def statement(self) -> Statement:
@@ -123,14 +125,14 @@ def provenance(record: Record) -> str:
     days = sorted({(environment.started or "")[:10] for environment in environments})
     versions = [f"{name} {version}" for name, version in islice(last.packages.items(), 2)]
     known = list(dict.fromkeys(filter(None, (r.commit or r.environment.commit for r in runs))))
-    commits = f", by shardbench {names(known)}" if known else ""
+    commits = f" The code was shardbench {names(known)}." if known else ""
     hours = sum(run.seconds for run in runs) / 3600
     lanes = "; long ones run two at a time" if any(s.once for s in record.declared.study) else ""
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return (
         f"Recorded on {when}: {last.cpu}, {last.cores} cores, {number(last.memory_gib or 0.0)} "
         f"GiB, {', '.join([f'Python {last.python}', *versions])}. All parts together took "
-        f"{number(hours, 2)} h{commits}{lanes}."
+        f"{number(hours, 2)} h{lanes}.{commits}"
     )
 
 

@@ -192,14 +192,14 @@ class SelfTest(Struct, frozen=True):
         return 100 * float(interval.low), 100 * float(interval.high)
 
     def sentence(self) -> str:
-        """Return a sentence with the hits for added work nearest to 5 %, and the false alarms."""
+        """Return sentences with the hits for added work nearest to 5 %, and the false alarms."""
         slower = ""
         if self.found:
             percent = min(self.found, key=lambda percent: abs(percent - 5))
-            slower = f"{percent} % more work was found {self.found[percent]} times, "
+            slower = f" {percent} % more work was found {self.found[percent]} times."
         return (
-            f"Self-test of {self.started[:10]} on this machine, {self.rounds} rounds, calls of "
-            f"{1000 * self.call_seconds:g} ms: {slower}identical variants were called different "
+            f"Self-test of {self.started[:10]} on this machine: {self.rounds} rounds, calls of "
+            f"{1000 * self.call_seconds:g} ms.{slower} Identical variants were called different "
             f"{self.differing} times."
         )
 

@@ -67,7 +67,7 @@ class Statement:
         counted: pairs with that counter, if others than those of the statement.
         claim: the name of a headline's main claim.
         before_is: what `before` is, e.g. "torch as installed".
-        next_step: how a user gets the gain of a headline, as one sentence.
+        next_step: what a user calls to get the gain of a headline, as a short phrase.
         remark: further explanation, as whole sentences.
         family: the name of the family, which fills it in.
     """

@@ -52,7 +52,7 @@ _STATEMENTS = (
             Pair(_BEGINNING, "lazy-dict", "interned"),
         ),
         before_is="ColossalAI 0.4.1; for all pairs, its search rewritten here",
-        next_step="ColossalAI: call `shardbench.accelerate_colossalai()` before its solver.",
+        next_step="`shardbench.accelerate_colossalai()` before its solver",
     ),
     Statement("headline", "ColossalAI", _BEGINNING, "lazy-dict", "optimal", "cost_millions"),
     Statement(

@@ -160,24 +160,10 @@ def random_queries(count: int, seed: int) -> Iterator[Query]:
         yield Query(mesh, shape, source, target)
 
 
-class _RecordedCost(msgspec.Struct):
-    fwd: float
-    bwd: float
-    total: float
-
-
-class _RecordedQuery(msgspec.Struct):
-    shape: tuple[int, ...]
-    src: Partition
-    dst: Partition
-    path: tuple[str, ...]
-    comms: tuple[str, ...]
-    cost: _RecordedCost
-
-
 class _Recording(msgspec.Struct):
-    queries: list[_RecordedQuery]
-    sequence: list[int]  # indices of queries, in the order of the calls
+    queries: list[tuple[tuple[int, ...], Partition, Partition]]  # shape, source, target
+    answers: list[RecordedAnswer]
+    sequence: list[int]
 
 
 def _recorded(spec: WorkloadSpec, mesh: Mesh, calls: int | None) -> Stream:
@@ -186,32 +172,23 @@ def _recorded(spec: WorkloadSpec, mesh: Mesh, calls: int | None) -> Stream:
     On another mesh than the recorded one, the stream lacks the calls that do not fit the mesh, and
     the recorded answers. Raises UsageError if no call fits.
     """
-    name = f"{spec.name}_{'x'.join(map(str, workloads.RECORDED_MESH))}.json.gz"
-    packed = (Path(__file__).parent / "data" / name).read_bytes()
+    packed = (Path(__file__).parent / "data" / f"{spec.name}_2x2.json.gz").read_bytes()
     recording = msgspec.json.decode(gzip.decompress(packed), type=_Recording)
     asked = recording.sequence[:calls]
-    possible = {
-        index
-        for index in set(asked)
-        if all(
-            all(axes[-1] < len(mesh.shape) for _, axes in partition)
-            and mesh.divides(recording.queries[index].shape, dict(partition))
-            for partition in (recording.queries[index].src, recording.queries[index].dst)
-        )
-    }
-    if not possible:
+    number: dict[int, int] = {}  # the queries that are kept, by their number in the file
+    for index in sorted(set(asked)):
+        shape, *ends = recording.queries[index]
+        has_axes = all(axes[-1] < len(mesh.shape) for end in ends for _, axes in end)
+        if has_axes and all(mesh.divides(shape, dict(end)) for end in ends):
+            number[index] = len(number)
+    if not number:
         raise UsageError(f"No conversion of workload '{spec}' is possible on mesh {mesh}.")
-    number = {index: position for position, index in enumerate(sorted(possible))}
-    kept = [recording.queries[index] for index in number]
-    answers = tuple(
-        RecordedAnswer(query.path, query.comms, Cost(*msgspec.structs.astuple(query.cost)))
-        for query in kept
-    )
-    sequence = [number[index] for index in asked if index in possible]
+    sequence = [number[index] for index in asked if index in number]
+    is_recorded = mesh.shape == workloads.RECORDED_MESH
     return Stream(
-        queries=tuple(Query(mesh, query.shape, query.src, query.dst) for query in kept),
+        queries=tuple(Query(mesh, *recording.queries[index]) for index in number),
         sequence=sequence,
-        recorded=answers if mesh.shape == workloads.RECORDED_MESH else None,
+        recorded=tuple(recording.answers[index] for index in number) if is_recorded else None,
         left_out=len(asked) - len(sequence),
     )
 

@@ -121,7 +121,7 @@ _HEADLINES = (
             Pair(_CASES_2D, "upstream", "exact-miss"),
         ),
         before_is="torch as installed",
-        next_step="DTensor and FSDP2: call `shardbench.accelerate()` before training.",
+        next_step="`shardbench.accelerate()` before training; kernels and communication stay",
     ),
     Statement("headline", "DTensor", _CASES_2D, "upstream", "exact-miss", "redistribute_us"),
 )

@@ -165,8 +165,7 @@ _HEADLINES = (
         counter="device_copies",
         counted=(Pair(_LADDER, "upstream", "compiled"),),
         before_is="TorchRec as installed, with its greedy proposer",
-        next_step="TorchRec: use `shardbench.Planner` instead of `EmbeddingShardingPlanner`, with "
-        'the same arguments; `mode="best-plan"` searches for a better plan.',
+        next_step="`shardbench.Planner` in place of `EmbeddingShardingPlanner`",
     ),
     Statement(
         "headline", "TorchRec", _TIGHT, "default", "certified", "max_rank_ms",
@@ -177,6 +176,7 @@ _HEADLINES = (
         quick=Pair(_SMALL_TIGHT, "dp-torchrec", "dp-compiled"),
         claim="TorchRec #2286, dynamic programming",
         before_is="TorchRec as installed, with its dynamic programming",
+        next_step="`shardbench.Planner` with the same proposer",
     ),
     Statement(
         "headline", "TorchRec, dynamic programming", _SMALL_TIGHT, "dp-torchrec", "certified",

@@ -25,7 +25,7 @@ _LADDER = (
     *("deepseek", "heap", "numpy-pack", "numpy", "batched", "zigzag", "flashlb"),
     *("compiled", "compiled-deepseek", "certified"),
 )
-_MOVING = ("numpy", "swift", "flashlb", "certified", "few-moves")
+_MOVING = ("numpy", "flashlb", "certified", "few-moves")
 _GLOBAL = "deepseek-v3/dgx_h100:32"
 _FEW_LAYERS = "deepseek-v3[layers=8]/dgx_h100:32"
 _FOR_VLLM = "deepseek-v3[seed=1]/dgx_h100:32"
@@ -121,7 +121,7 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
             "compiled",
             claim="vLLM #28369, experts",
             before_is="a stand-in: the method of vLLM 0.33, written anew",
-            next_step="vLLM, SGLang: `accelerate_experts()` in each worker (docs/experts.md).",
+            next_step="`shardbench.accelerate_experts()` in each worker",
         ),
         Statement("headline", "vLLM, experts", _FOR_VLLM, "numpy", "certified", "imbalance"),
         Statement(

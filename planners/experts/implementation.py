@@ -9,12 +9,11 @@ import numpy as np
 
 from harness.contract import InfeasibleDecision, Topology, UsageError, WorkloadSpec
 from planners.experts.balancing.bounds import layer_bounds
-from planners.experts.captured import captured
-from planners.experts.loads import drawn, recorded, windows_of
+from planners.experts.loads import drawn, recorded
 from planners.experts.observer import observe
 from planners.experts.problem import ExpertsProblem, Placement, Slots, fetched, imbalance
-from planners.experts.published.vllm import compiled_placement
-from planners.experts.workloads import MODELS, ModelParameters, parameters_of, sizes
+from planners.experts.published import COMPILED
+from planners.experts.workloads import MODELS, ModelParameters, captured, parameters_of, sizes
 
 __all__ = [
     "build",
@@ -40,29 +39,33 @@ def build(spec: WorkloadSpec, topology: Topology) -> ExpertsProblem:
     single window. A captured file has its own sizes, unless it is placed on other GPUs.
     """
     asked = parameters_of(spec)
-    is_drawn = isinstance(asked, ModelParameters)
-    windows = drawn(spec, asked) if isinstance(asked, ModelParameters) else recorded(spec.name)
-    first, now, following = windows_of(windows)
+    expert_bytes = 0
+    if isinstance(asked, ModelParameters):
+        windows, expert_bytes = drawn(spec, asked), MODELS[spec.name].expert_bytes
+    else:
+        windows = recorded(spec.name)
     record = captured(spec.name)
     if record and (record.gpus != topology.gpus or asked.redundant or asked.groups > 1):
         record = None
-    fits = sizes(spec, asked, windows.shape[2], topology, record)
+    nodes, per_gpu = sizes(spec, asked, windows.shape[2], topology, record)
+    # The last window tests the decision. A single window serves as all three.
+    planned = max(len(windows) - 2, 0)
     problem = ExpertsProblem(
-        loads=first,
-        following=following,
+        loads=windows[planned],
+        following=windows[-1],
         gpus=topology.gpus,
-        per_gpu=fits.per_gpu,
+        per_gpu=per_gpu,
         groups=record.groups if record else asked.groups,
-        nodes=fits.nodes,
-        expert_bytes=MODELS[spec.name].expert_bytes if is_drawn else 0,
+        nodes=nodes,
+        expert_bytes=expert_bytes,
         budget=asked.budget or None,
     )
     previous = None
     if record:
-        previous = _in_force(problem, record.steps[max(len(windows) - 2, 0)].placement, spec.name)
+        previous = _in_force(problem, record.steps[planned].placement, spec.name)
     elif len(windows) >= 3:
-        previous = compiled_placement(problem).slots
-    return replace(problem, loads=now, previous=previous)
+        previous = COMPILED.place(replace(problem, loads=windows[0])).slots
+    return replace(problem, previous=previous)
 
 
 def _in_force(problem: ExpertsProblem, rows: list[list[int]] | None, path: str) -> Slots | None:

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from harness.contract import UsageError, WorkloadSpec, read_file, read_json
-from planners.experts.captured import captured
 from planners.experts.problem import Loads
-from planners.experts.workloads import MODELS, ModelParameters
+from planners.experts.workloads import MODELS, ModelParameters, captured
 
 _TOKENS = 2**23
 _MOST = 2**26
@@ -39,19 +38,19 @@ def recorded(path: str) -> Loads:
 
     Raises UsageError if it holds no loads.
     """
-    held: Any
+    content: Any
     if record := captured(path):
-        held = [step.loads for step in record.steps]
+        content = [step.loads for step in record.steps]
     elif path.endswith(".csv"):
-        held = _rows(path)
+        content = _rows(path)
     elif path.endswith(".pt"):
-        held = _tensor(path)
-    elif "logical_count" not in (held := read_json(path)):
+        content = _tensor(path)
+    elif "logical_count" not in (content := read_json(path)):
         raise UsageError(f"{path} holds no 'logical_count', and no captured rebalancings.")
     else:
-        held = held["logical_count"]
+        content = content["logical_count"]
     try:
-        loads = np.array(held, dtype=np.float64)
+        loads = np.array(content, dtype=np.float64)
     except (TypeError, ValueError):
         loads = np.empty(0)
     if loads.ndim == 2:
@@ -108,11 +107,3 @@ def _of_vllm(window: Any, owner: Any) -> Any:
     slots = window.sum(dim=0).double().masked_fill(owner < 0, 0)
     loads = slots.new_zeros(len(slots), int(owner.max()) + 1)
     return loads.scatter_add_(1, owner.long().clamp(min=0), slots).numpy()
-
-
-def windows_of(loads: Loads) -> tuple[Loads, Loads, Loads]:
-    """Return the loads of the placement in force, those to plan for, and those that follow.
-
-    A single window serves as all three.
-    """
-    return loads[0], loads[max(len(loads) - 2, 0)], loads[-1]

@@ -7,8 +7,7 @@ from typing import Any
 from harness.contract import Recorder
 from planners.experts import kernels
 from planners.experts.balancing import certified, few_moves, two_slots
-from planners.experts.published import swift
-from planners.experts.published.balancer import Balancer
+from planners.experts.published import Balancer
 from planners.instruments import replaced
 
 
@@ -54,7 +53,6 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
             step(two_slots, "fit_counts", "improve", _fitted),
             step(few_moves, "paired_near", "assign"),
             step(few_moves, "renamed", "assign"),
-            step(swift, "exchanged", "improve"),
             step(certified, "bounds_of", "bound"),
         )
     )

@@ -1,7 +1,6 @@
 """Problems of the experts family, and their decisions."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,26 +80,27 @@ class Placement:
     def gpu_loads(self, loads: Loads, gpus: int) -> NDArray[np.float64]:
         """Return the load of each GPU, by layer; replicas share their expert's load evenly."""
         shares = loads / np.maximum(self.counts(loads.shape[1]), 1)
-        held = np.take_along_axis(shares, self.slots, axis=1)
-        summed: NDArray[np.float64] = held.reshape(len(loads), gpus, -1).sum(axis=2)
+        by_gpu = np.take_along_axis(shares, self.slots, axis=1).reshape(len(loads), gpus, -1)
+        summed: NDArray[np.float64] = by_gpu.sum(axis=2)
         return summed
 
-    def held(self, experts: int, gpus: int) -> NDArray[Any]:
+    def held(self, experts: int, gpus: int) -> NDArray[np.bool_]:
         """Return whether each GPU holds each expert, by layer."""
-        layers = len(self.slots)
-        found = np.zeros((layers, gpus, experts), dtype=bool)
-        by_gpu = self.slots.reshape(layers, gpus, -1)
-        np.put_along_axis(found, by_gpu, True, axis=2)
-        return found
+        return held_by(self.slots.reshape(len(self.slots), gpus, -1), experts)
+
+
+def held_by(slots: Slots, experts: int) -> NDArray[np.bool_]:
+    """Return whether each row of slots holds each expert."""
+    is_held = np.zeros((*slots.shape[:-1], experts), dtype=bool)
+    np.put_along_axis(is_held, slots, True, axis=-1)
+    return is_held
 
 
 def imbalance(placement: Placement, loads: Loads, gpus: int) -> NDArray[np.float64]:
     """Return the largest over the mean load of a GPU, by layer; 1 for a layer without load."""
-    found = placement.gpu_loads(loads, gpus)
+    largest = placement.gpu_loads(loads, gpus).max(axis=1)
     mean = loads.sum(axis=1) / gpus
-    rated: NDArray[np.float64] = np.where(
-        mean > 0, found.max(axis=1) / np.where(mean > 0, mean, 1), 1.0
-    )
+    rated: NDArray[np.float64] = np.where(mean > 0, largest / np.where(mean > 0, mean, 1), 1.0)
     return rated
 
 

@@ -1,9 +1,12 @@
-"""The workloads of the experts family: models with generated loads, and files of recorded loads."""
+"""The workloads of the experts family: models with generated loads, and files of recorded loads.
+
+Reading captured rebalancings needs neither NumPy nor torch.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from harness.contract import (
     Parameters,
@@ -13,10 +16,13 @@ from harness.contract import (
     Workload,
     WorkloadSpec,
     captured_topology,
+    checked,
+    is_captured_file,
+    read_captured,
+    read_json,
     read_parameters,
     unknown,
 )
-from planners.experts.captured import Captured, captured
 
 SUFFIXES = (".json", ".json.gz", ".csv", ".pt")
 _MIB = 2**20
@@ -81,13 +87,6 @@ class ModelParameters(PlacementParameters, frozen=True):
     seed: Seed = 0
 
 
-class Sizes(NamedTuple):
-    """The numbers of nodes and of slots per GPU."""
-
-    nodes: int
-    per_gpu: int
-
-
 def parameters_of(spec: WorkloadSpec) -> PlacementParameters:
     """Return a workload's parameters; raises UsageError if the name or a parameter is unknown."""
     if is_file(spec):
@@ -102,6 +101,42 @@ def is_file(spec: WorkloadSpec) -> bool:
     return spec.name.endswith(SUFFIXES)
 
 
+SIZES = ("gpus", "slots", "groups", "nodes")
+
+_Amount = Annotated[float, Meta(ge=0, le=2**53)]
+_Size = Annotated[int, Meta(ge=1, le=2**20)]
+_Expert = Annotated[int, Meta(ge=0, lt=2**20)]
+
+
+class StepRecord(Struct, frozen=True):
+    """One rebalancing: loads by layer and expert, and the expert in each slot before it, if any."""
+
+    loads: list[list[_Amount]]
+    placement: list[list[_Expert]] | None = None
+
+
+class Captured(Struct, frozen=True, kw_only=True):
+    """Rebalancings of an engine, oldest first, all with the same sizes."""
+
+    engine: str
+    gpus: _Size
+    slots: _Size
+    groups: _Size
+    nodes: _Size
+    steps: Annotated[list[StepRecord], Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        if self.slots % self.gpus or self.gpus % self.nodes or self.groups % self.nodes:
+            raise ValueError("'slots' must divide into 'gpus', 'gpus' and 'groups' into 'nodes'")
+
+
+def captured(path: str) -> Captured | None:
+    """Return a captured file's content, None for other files; raises UsageError for wrong ones."""
+    if not is_captured_file(path) or "shardbench" not in read_json(path):
+        return None
+    return checked(read_captured(path, "experts"), Captured, path)
+
+
 def brings(spec: WorkloadSpec) -> Topology | None:
     """Return the GPUs of a captured file, None for other workloads."""
     record = captured(spec.name)
@@ -114,13 +149,13 @@ def sizes(
     experts: int,
     topology: Topology,
     record: Captured | None = None,
-) -> Sizes:
+) -> tuple[int, int]:
     """Return the numbers of nodes and of slots per GPU; raises UsageError if they do not fit."""
     gpus = topology.gpus
     if record:
         if experts % record.groups or experts > record.slots:
             raise UsageError(f"{spec.name} must have slots for all experts, in equal groups.")
-        return Sizes(record.nodes, record.slots // gpus)
+        return record.nodes, record.slots // gpus
     slots = experts + asked.redundant if asked.redundant else experts + -(-experts // 8)
     per_gpu = -(-slots // gpus)
     if asked.redundant and slots % gpus:
@@ -130,10 +165,10 @@ def sizes(
         )
     nodes = max(1, gpus // topology.gpus_per_host)
     if asked.groups == 1:
-        return Sizes(1, per_gpu)
+        return 1, per_gpu
     if experts % asked.groups or asked.groups % nodes:
         raise UsageError(
             f"Parameter 'groups' of workload '{spec}' must divide {experts} experts and be a "
             f"multiple of {nodes} nodes, not {asked.groups}."
         )
-    return Sizes(nodes, per_gpu)
+    return nodes, per_gpu

@@ -52,7 +52,7 @@ _STATEMENTS = (
         counter="syncs",
         counted=(Pair(_REAL, "paddle-3.3.1", ""),),
         before_is="a stand-in: Paddle 3.3.1's method on a graph of our own",
-        next_step="Paddle: there is no drop-in; `indexed` is a proposal to its maintainers.",
+        next_step="no drop-in; `indexed` is a proposal to its maintainers",
         remark="Ours runs on a graph of our own, so it is compared with Paddle's method of today "
         "on that graph.",
     ),

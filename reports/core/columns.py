@@ -167,14 +167,16 @@ def _columns(name: str, cells: Sequence[Cell]) -> list[TableColumn]:
     if name == "verdict":
         return [text("verdict", partial(_verdict, by_problem(cells)))]
     if name == "quality":
-        return [_quality(cell) for cell in cells if cell.qualities][:1]
+        rated = [cell for cell in cells if cell.qualities]
+        bounded = [cell for cell in rated if cell.bound]
+        return [_quality(cell) for cell in (bounded or rated)[:1]]
     if name == "qualities":
-        bounded = any(cell.bound for cell in cells)  # then the column `gap` has that quality
+        is_bounded = any(cell.bound for cell in cells)  # then the column `gap` has that quality
         units = {quality.name: quality.unit for cell in cells for quality in cell.qualities}
         return [
             numbers(f"{quality} [{unit}]" if unit else quality, _item("quality", quality))
             for quality, unit in units.items()
-            if not (bounded and quality == "gap")
+            if not (is_bounded and quality == "gap")
         ]
     write = {"counters": count, "phases": number}[name]
     figures = dict.fromkeys(figure for cell in cells for figure in getattr(cell, name))

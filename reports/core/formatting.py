@@ -20,6 +20,7 @@ _BYTES = (" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB")
 _AMOUNTS = ("", " k", " M", " G", " T", " P")
 
 _SOURCE = re.compile(r"\b([\w.-]+/[\w.-]+)#(\d+)\b")
+_LINK = r'<a href="https://github.com/\1/pull/\2">\g<0></a>'
 _CODE = re.compile(r"`([^`]*)`")
 _MARKS = re.compile(r"[\\`*\[\]~$|]|(?<![^\W_])_|_(?![^\W_])")  # not the _ inside a word
 
@@ -180,14 +181,12 @@ def plural(amount: int, noun: str) -> str:
 
 
 def prose(text: str) -> Markup:
-    """Return a text as escaped HTML, with names in backticks as code and percentages unbroken."""
-    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))).replace(" %", "&nbsp;%"))
+    """Return a text as escaped HTML.
 
-
-def sources(text: str) -> Markup:
-    """Return a text as escaped HTML, with each owner/repository#number as a link to GitHub."""
-    link = r'<a href="https://github.com/\1/pull/\2">\g<0></a>'
-    return Markup(_SOURCE.sub(link, str(escape(text))))
+    Names in backticks become code, and each owner/repository#number a link to GitHub.
+    """
+    linked = _SOURCE.sub(_LINK, str(escape(text)))
+    return Markup(_CODE.sub(r"<code>\1</code>", linked).replace(" %", "&nbsp;%"))
 
 
 def markdown(text: str) -> str:

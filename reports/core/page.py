@@ -15,7 +15,7 @@ import jinja2
 
 from harness.model.errors import UsageError
 from harness.model.files import replace_file
-from reports.core.formatting import csv, prose, sources
+from reports.core.formatting import csv, prose
 from reports.core.table import Table
 
 if TYPE_CHECKING:  # a page of flame graphs needs neither, and importing them takes a second
@@ -78,15 +78,14 @@ class Section:
 class Page:
     """A page, its CSV files (`data`) and its other files.
 
-    It opens with `answers` (pairs of a question and its answer) or with findings, the first of
-    which is the summary; then `opening`, a figure and a table without a heading.
+    It opens with findings, the first of which is the summary, and with the section `opening`,
+    which has no heading.
     """
 
     name: str
     heading: str
     lead: Sequence[str]
     sections: Sequence[Section]
-    answers: Sequence[tuple[str, str]] = ()
     findings: Sequence[Finding] = ()
     opening: Section = Section("overview", "Overview")
     data: "Mapping[str, pd.DataFrame]" = field(default_factory=dict)
@@ -107,7 +106,7 @@ def templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"prose": prose, "sources": sources, "link": _link}
+    environment.filters |= {"prose": prose, "link": _link}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     return environment
 

@@ -199,8 +199,8 @@ def draw_growth(family: FamilyView) -> Iterator[Drawing]:
         if any(point.kind == "projected" for point in points):
             keys.append(hollow("projection, not measured", marker="o"))
             caption += (
-                " Hollow points are projections of calls that passed their budget, from the "
-                "progress they had made; they take no part in the fit."
+                " Hollow points are of calls that passed their budget, projected from their "
+                "progress. They take no part in the fit."
             )
         if any(point.kind == "stopped" for point in points):
             keys.append(hollow("stopped there, takes longer", marker="^"))

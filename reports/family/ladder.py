@@ -10,7 +10,7 @@ from harness.model.statement import Claim
 from reports.core import canvas
 from reports.core.canvas import BLUE, GREY, Drawing, Mark
 from reports.core.columns import compared
-from reports.core.formatting import change, listing, number, with_interval
+from reports.core.formatting import change, number, with_interval
 from reports.family.data import FamilyView
 
 
@@ -91,12 +91,10 @@ def draw_ladder(family: FamilyView) -> Iterator[Drawing]:
         looks = {"published": (GREY, "s"), **looks}
         published = [Mark(rung.share or math.nan, rung.published) for rung in rungs]
         series = {"published": published, **series}
+        caption += " Published shares are of the ladder's start, and were measured elsewhere."
         conditions = (rung.claim.conditions for rung in rungs if rung.claim)
-        said = listing([*dict.fromkeys(filter(None, conditions))])
-        caption += (
-            " Published shares are what remains of the ladder's start, step by step; they were "
-            f"measured elsewhere{f': {said}' if said else ''}."
-        )
+        for condition in dict.fromkeys(filter(None, conditions)):
+            caption += f" Published: {condition}."
     figure, axes = canvas.new_figure(0.9 + 0.3 * len(series) * len(rungs))
     scale = f"share of {family.reference}'s cost, log scale (lower is better)"
     canvas.draw_rows(axes, family.rungs, series, looks, scale)

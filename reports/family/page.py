@@ -12,7 +12,7 @@ from harness.model.ids import CellId, ProblemId
 from harness.model.statement import Pair
 from reports.core import canvas
 from reports.core.canvas import Drawing
-from reports.core.columns import cell_table
+from reports.core.columns import COMPARISON, cell_table
 from reports.core.formatting import interval, listing, quantity
 from reports.core.page import CaptionedTable, Finding, Section
 from reports.core.table import Entry, Table, code, numbers, outcome_entry, table_of, text
@@ -22,12 +22,11 @@ from reports.family.ladder import draw_ladder, ladder
 from reports.family.quality import draw_fronts, draw_quality, draw_ranks
 from reports.statements import systems
 
-_COMPARISON = ("variant", "time", "ratio", "reach", "projected", "verdict", "qualities", "gap")
 ALL = (
-    *("cell", "size", "machine", "against", "cpu", "wall", "ratio", "reach", "projected"),
-    *("verdict", "qualities", "gap", "peak", "grown", "fingerprint", "note"),
+    *("cell", "machine", "against", "cpu", "ratio", "reach", "projected", "verdict", "quality"),
+    *("gap", "peak", "fingerprint", "note"),
 )
-"""The columns of the table of all cells."""
+"""The columns of the table of all cells; its CSV has the other figures too."""
 
 _MARK = b'content="shardbench profile"'
 
@@ -74,7 +73,7 @@ def _sections(
         for cell in family.variants_on(problem).values()
     ]
     against = CaptionedTable(
-        cell_table(others, "problem", *_COMPARISON),
+        cell_table(others, "problem", *COMPARISON),
         "Problems on which the others are compared with another variant than the reference.",
     )
     title = f"Compared with {listing([*dict.fromkeys(cell.against for cell in others)])}"
@@ -83,7 +82,8 @@ def _sections(
     drawn = list(draw_quality(family))
     rated = [cell for cell in family.variants_on(family.quality_problem).values() if cell.quality]
     quality = CaptionedTable(
-        cell_table(rated, *_COMPARISON), f"Every quality on `{family.quality_problem}`."
+        cell_table(rated, "variant", "time", "qualities", "gap"),
+        f"Every quality on `{family.quality_problem}`.",
     )
     yield section("quality", "Time against quality", drawn, [quality] * bool(drawn))
 
@@ -98,14 +98,14 @@ def _sections(
     drawn = list(draw_ladder(family))
     rungs = [family.variants_on(family.ladder_problem).get(name) for name in family.rungs]
     steps = CaptionedTable(
-        cell_table([cell for cell in rungs if cell], *_COMPARISON),
+        cell_table([cell for cell in rungs if cell], *COMPARISON),
         f"Shares of `{family.reference}`'s cost on `{family.ladder_problem}`; lower is better.",
     )
     yield section("ladder", "Step by step", drawn, [steps] * bool(drawn))
 
     flames = CaptionedTable(
         flames_table(pages),
-        "Times in flame graphs are under the profiler, which slows small functions most. "
+        "The profiler slows small functions most. "
         "`shardbench report --flames` adds a page for each step.",
     )
     yield section("flames", "Flame graphs", (), [flames])

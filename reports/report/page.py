@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -19,17 +20,36 @@ from reports.core.table import Table, TableColumn, numbers, table_of, text
 from reports.estimates import read_validations, validation_chapter
 from reports.family.data import families
 from reports.family.page import family_chapter, flame_pages
-from reports.report.findings import answers, family_findings
-from reports.report.systems import claims_table, draw_gains, draw_published, gains_table
+from reports.report.findings import certainty, family_findings
+from reports.report.systems import (
+    claims_table,
+    draw_gains,
+    draw_published,
+    numbers_table,
+    shown_systems,
+    system_lines,
+    systems_table,
+)
 from reports.statements import gpus, provenance, read_record, readings, systems
 
 _LEAD = (
-    "Planners decide how a model is spread over GPUs. This page compares them: how long they take, "
-    "and how good their decisions are by their own estimates. Planning runs on a CPU; no model was "
-    "trained."
+    "Planners decide how a model is spread over GPUs. This page says how much faster they can be. "
+    "Planning runs on a CPU; no model was trained."
 )
-_VERSIONS = 4
+_OWN = (
+    "In CI, a gate fails if a decision changes, work is repeated, or a ratio gets worse. "
+    "Write what holds today into `expectations.toml` with `shardbench gate --init`. "
+    "Judge every later change with `shardbench gate expectations.toml`.",
+)
+_VERSIONS = 3
 Declared = Mapping[str, Sequence[Statement]]
+
+
+class Written(NamedTuple):
+    """A report's page, and a line for each system on its first screen, for a terminal."""
+
+    page: Path
+    lines: list[str]
 
 
 def write_report(
@@ -41,8 +61,8 @@ def write_report(
     title: str = "",
     declared: Declared | None = None,
     suite: bool = False,
-) -> Path:
-    """Write the report of a results file into the folder `out`; return the path of its page.
+) -> Written:
+    """Write the report of a results file into the folder `out`.
 
     The file may be incomplete or not exist yet: what it lacks is shown from the record in the
     folder `record`, marked as recorded, or left out. The report links the flame graphs in the
@@ -59,10 +79,11 @@ def write_report(
     views = families(measured, declared)
     known = read_record(record)
     cells, recorded = {cell.id: cell for cell in records}, known.cells() if known else {}
-    shown = dict(declared) if suite or not records else {}
-    shown |= {view.name: view.statements for view in views}
-    rows = [row for group in shown.values() for row in systems(group, cells)]
-    there = {row.name: row for group in shown.values() for row in systems(group, recorded)}
+    groups = dict(declared) if suite or not records else {}
+    groups |= {view.name: view.statements for view in views}
+    statements = [statement for group in groups.values() for statement in group]
+    here = systems(statements, cells)
+    shown = shown_systems(here, systems(statements, recorded))
     # 2. A chapter for each family, with the flame graphs of the user and of the record.
     folders = [profiles] if profiles else []
     folders += [known.folder / "profiles"] if known else []
@@ -70,7 +91,7 @@ def write_report(
     files: dict[str, bytes] = {}
     goals: list[Reading] = []
     for view in views:
-        of_family = [row for row in rows if row.statement.family == view.name]
+        of_family = [row for row in here if row.statement.family == view.name]
         reached = [goal for goal in readings("goal", view.statements, cells) if goal.after]
         pages = flame_pages(view, folders)
         findings = family_findings(view, of_family, reached)
@@ -78,7 +99,6 @@ def write_report(
         goals += reached
         files |= {f"flames/{name}": content for name, content in pages.items()}
     # 3. The other chapters.
-    statements = [statement for group in shown.values() for statement in group]
     if any(statement.use == "claim" for statement in statements):
         table = claims_table(statements, cells, recorded)
         about = provenance(known) if known else ""
@@ -87,36 +107,44 @@ def write_report(
                 "published",
                 "Published changes",
                 "What was published about each system, and what became of it.",
-                drawings=list(draw_published(rows)),
+                drawings=list(draw_published(here)),
                 tables=[CaptionedTable(table, about)],
             )
         )
     validated = read_validations(validations) if validations else []
     chapters += [validation_chapter(validated)] * bool(validated)
     chapters += [_provenance(measured, results.name)] * bool(records)
-    # 4. The first screen.
+    # 4. The first screen, in the order of README: gain, use and what stays; a gate; the figure.
     notes = list(measured.notes)
     if len(by_environment(records)) > 1:
         notes.append("The cells are of several environments; compare only times of one run.")
+    trust = " ".join([*certainty(records, goals), *notes])
+    answers = [Section("own", "A planner of your own", remarks=_OWN)]
+    answers += [Section("trust", "How certain is it?", remarks=[trust])] * bool(trust)
+    if shown:
+        drawings = list(draw_gains(shown))
+        details = CaptionedTable(numbers_table(shown))
+        answers.append(Section("gains", "Speed-ups", drawings=drawings, tables=[details]))
+    gains = [CaptionedTable(systems_table(shown))] * bool(shown)
+    nothing = "" if shown else "No variant could be compared with another one."
+    opening = Section("overview", "Overview", nothing, tables=gains, sections=answers)
     lead = [" ".join(filter(None, (_LEAD, gpus(known.folder) if known else "")))]
     if records:
         made = records[-1].environment
         cores = plural(made.cores, "core") if made.cores else ""
         parts = (made.cpu, cores, f"python {made.python}", *_versions(made)[:_VERSIONS])
         lead.append(" · ".join(filter(None, parts)))
-    gains = CaptionedTable(gains_table(rows, there))
     frames = ("cells", "qualities", "counters", "phases") if records else ()
     page = Page(
         name=printable(results.name),
         heading=printable(title) or "shardbench report",
         lead=lead,
-        answers=answers(rows, there, records, goals, notes),
-        opening=Section("overview", "Overview", drawings=list(draw_gains(rows)), tables=[gains]),
+        opening=opening,
         sections=chapters,
         data={frame: getattr(measured, frame) for frame in frames},
         files=files,
     )
-    return write_page(out, page)
+    return Written(write_page(out, page), system_lines(shown))
 
 
 def _provenance(results: Results, name: str) -> Section:

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -15,7 +16,6 @@ from reports.core.formatting import count, factor, gap
 from reports.core.table import Entry, Table, code, numbers, table_of, text
 from reports.statements import (
     System,
-    factor_text,
     published_text,
     reading_text,
     readings,
@@ -32,13 +32,19 @@ _Claim = tuple[Reading, Cells, str]
 _NARROW = 4.7  # inches; such a figure can be read on a phone without scrolling
 
 
-def draw_gains(rows: Sequence[System]) -> Iterator[Drawing]:
+def shown_systems(here: Sequence[System], recorded: Sequence[System]) -> list[System]:
+    """Return each system with a figure, as it was measured here or else as it is recorded."""
+    known = {row.name: replace(row, is_recorded=True) for row in recorded}
+    rows = [row if row.times.figure else known.get(row.name, row) for row in here]
+    return [row for row in rows if row.times.figure]
+
+
+def draw_gains(shown: Sequence[System]) -> Iterator[Drawing]:
     """Draw the speed-ups of ours over what each system is compared with, if any is known."""
-    drawn = [row for row in rows if row.times.figure]
-    is_ours = any(row.statement.claim for row in drawn)
+    is_ours = any(row.statement.claim for row in shown)
     other = "today's release" if is_ours else "the variant compared with"
     panels = {f"times as fast as {other}, log scale": ["ours"]}
-    yield from _draw("gains", "Speed-ups", drawn, panels, _NARROW)
+    yield from _draw("gains", "Speed-ups", shown, panels, _NARROW)
 
 
 def draw_published(rows: Sequence[System]) -> Iterator[Drawing]:
@@ -112,19 +118,32 @@ def _frame(rows: Sequence[System]) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def gains_table(rows: Sequence[System], recorded: Mapping[str, System]) -> Table:
-    """Return a row per system: its reference, the speed-up, and the repeated work that explains it.
-
-    A system that was not measured here has the figures of the record (`recorded`, by name), marked.
-    """
-    shown = {row.name: row if row.times.figure else recorded.get(row.name, row) for row in rows}
-    here = {row.name for row in rows if row.times.figure}
+def systems_table(shown: Sequence[System]) -> Table:
+    """Return a row per system: its gain, what stays as it was, and what a user types."""
 
     def speedup(row: System) -> Entry:
-        decides = {"own": ", another decision", "different": ", different decision"}
-        decided = decides.get(row.times.decision, "")
-        mark = "" if row.name in here else " (recorded)"
-        return Entry(f"{factor_text(row.times.figure)}{decided}{mark}", row.times.value)
+        sign = row.times.figure.sign if row.times.figure else ""
+        return Entry(f"{sign} {factor(row.times.value)}".strip(), row.times.value)
+
+    def measured(row: System) -> str:
+        where = "recorded" if row.is_recorded else "here"
+        basis = row.times.figure.basis if row.times.figure else ""
+        return where if basis == "measured" else f"{where}, {basis}"
+
+    decisions = {"same": "the same", "own": "another", "different": "different"}
+    return table_of(
+        shown,
+        text("system", "name"),
+        numbers("times as fast", speedup),
+        text("decision", lambda row: decisions.get(row.times.decision, "unknown")),
+        text("use", lambda row: row.statement.next_step or None),
+        text("compared with", lambda row: row.statement.before_is or row.times.pair.before),
+        text("measured", measured),
+    )
+
+
+def numbers_table(shown: Sequence[System]) -> Table:
+    """Return the numbers behind each system: times, gap to the proven bound, repeated work."""
 
     def gaps(row: System) -> Entry | None:
         if row.better is None or row.better.figure is None:
@@ -133,14 +152,23 @@ def gains_table(rows: Sequence[System], recorded: Mapping[str, System]) -> Table
         return Entry(f"{gap(before)} → {gap(after)}", after)
 
     return table_of(
-        (row for row in shown.values() if row.times.figure),
+        shown,
         text("system", "name"),
-        text("compared with", lambda row: row.statement.before_is or row.times.pair.before),
-        numbers("times as fast", speedup),
-        numbers("gap to the proven bound: of that, of the best", gaps),
-        text("repeated work of that", work_text),
+        text("times as fast", lambda row: reading_text(row.times)),
+        numbers("gap to the bound, of the best", gaps),
+        text("repeated work", work_text),
         code("problem", lambda row: row.times.pair.problem),
     )
+
+
+def system_lines(shown: Sequence[System]) -> list[str]:
+    """Return a line per system for a terminal: its gain and decision, and where it was measured."""
+    return [
+        f"{name}: {times} as fast, {decision} decision ({measured})"
+        for name, times, decision, _, _, measured in (
+            [entry.text for entry in row] for row in systems_table(shown).rows
+        )
+    ]
 
 
 def claims_table(

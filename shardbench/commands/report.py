@@ -114,11 +114,11 @@ def report(
             tell_damaged(stored_cells(file).damaged)
         _tell(write_comparison(results, other, out or Path("comparison"), title))
         return
-    from reports.report.page import write_report  # slow to import: pandas, matplotlib
+    from reports.report.page import Written, write_report  # slow to import: pandas, matplotlib
 
     is_suite = results is None
 
-    def write(cells: Path) -> Path:
+    def write(cells: Path) -> Written:
         folder = out or Path("report")
         return write_report(cells, folder, profiles, validations, record, title, suite=is_suite)
 
@@ -126,22 +126,32 @@ def report(
         tell_damaged(stored_cells(results).damaged)
         if flames:
             _profile(results, profiles, settings, with_ladders=True)
-        _tell(write(results))
+        _tell(write(results).page)
         return
     results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
     minutes = minutes or (_MINUTES_WITH_LARGE if large else _MINUTES)
     requests = registered_requests(options.found_registry().families, large)
+    told: set[str] = set()
+
+    def tell() -> None:
+        """Write the page, and print the lines of systems that are new."""
+        for line in write(results).lines:
+            if line not in told:
+                told.add(line)
+                options.messages.print(line)
+
+    tell()
+    page = (out or Path("report")) / "index.html"
     options.messages.print(
-        f"Measures for at most {minutes:g} min, the headlines first; meanwhile the page grows: "
-        f"{(out or Path('report')) / 'index.html'}"
+        f"{page} has these figures. It grows while this measures for at most {minutes:g} min, the "
+        "headlines first."
     )
-    store = CellStore(results)
-    grow = growing(lambda: write(results))
+    store, grow = CellStore(results), growing(tell)
     with measuring_into(store, fresh), time_limit(minutes):
         measure(headlines(requests), store, settings, then=grow)
         _profile(results, profiles, settings, with_ladders=flames)
         measure(requests, store, settings, then=grow)
-    _tell(write(results))
+    _tell(write(results).page)
 
 
 class TimeIsUp(KeyboardInterrupt):

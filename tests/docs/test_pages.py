@@ -59,7 +59,18 @@ def test_readme_names_every_page_and_has_no_result_that_is_written_by_hand():
     assert RESULT.findall("3.5 s, 38 times as fast, 43\u00d7 as fast, a gap of 3 %")
 
 
+def test_results_are_drawn_on_one_page_and_in_readme():
+    """A drawn table, and the sentence on the machine, stand on the record's page once."""
+    pages = [path for path in documents() if BLOCK.search(path.read_text(encoding="utf-8"))]
+    assert {path.relative_to(ROOT).as_posix() for path in pages} == {
+        "README.md", "CONTRIBUTING.md", "docs/record.md",
+    }  # fmt: skip
+    blocks = BLOCK.findall((ROOT / "docs" / "record.md").read_text(encoding="utf-8"))
+    assert len(blocks) == len(set(blocks))
+
+
 def test_the_documents_show_every_command():
+    """Every command of the program stands in a document."""
     shown = "\n".join(path.read_text(encoding="utf-8") for path in documents())
     for name in program.commands:
         command = program.get_command(click.Context(program), name)
@@ -110,6 +121,7 @@ OF_CONTRACT = [
     ids=["drop-ins", "contract"],
 )
 def test_the_reference_has_each_public_name_once(page, module, names):
+    """What users and authors of planners import is in the reference."""
     text = (ROOT / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
     named = re.findall(rf"^::: {module.__name__}\.(\w+)$", text, re.MULTILINE)
     assert sorted(named) == sorted(names)

@@ -29,6 +29,7 @@ SMALL = {
 
 
 def test_the_record_names_the_scripts_that_are_there():
+    """Suites run every script, and no other."""
     suites = (ROOT / "record").rglob("suite.toml")
     named = {name for s in suites for name in re.findall(r'^script = "(.*)"', s.read_text(), re.M)}
     scripts = {f"record/scripts/{path.name}" for path in SCRIPTS.glob("*.py")}
@@ -39,6 +40,7 @@ def test_the_record_names_the_scripts_that_are_there():
 @pytest.mark.long
 @pytest.mark.parametrize("script", SMALL)
 def test_a_table_is_printed(script: str, tmp_path: Path):
+    """On a small problem a script prints rows of equal length."""
     arguments, rows = SMALL[script]
     printed = run_python(str(SCRIPTS / script), *arguments.split(), folder=tmp_path)
     table = [line for line in printed.splitlines() if line.startswith("|")]
@@ -50,6 +52,7 @@ def test_a_table_is_printed(script: str, tmp_path: Path):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("script", ["estimates.py", "sharded_step.py", "tests.py", "memory.py"])
 def test_without_a_gpu_a_script_measures_nothing(script: str, tmp_path: Path):
+    """It says so in one sentence and exits with 2."""
     command = [sys.executable, str(SCRIPTS / script), "--device", "cuda"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
@@ -58,6 +61,7 @@ def test_without_a_gpu_a_script_measures_nothing(script: str, tmp_path: Path):
 
 @pytest.mark.long
 def test_ranks_of_two_plans_are_stepped_and_compared(monkeypatch):
+    """Each plan has a measured time, and the second one a ratio."""
     monkeypatch.syspath_prepend(SCRIPTS)
     functions = runpy.run_path(str(SCRIPTS / "sharded_step.py"))
     start_server_for([functions["FAMILY"]])

@@ -14,6 +14,7 @@ pytestmark = [
 
 
 def test_opening_any_page_asks_no_network_and_logs_no_error(browser):
+    """The site works from its folder."""
     pages = sorted({*BUILT.rglob("*.html")} - {BUILT / "404.html"})  # only a server shows that one
     complaints = {}
     for page in pages:

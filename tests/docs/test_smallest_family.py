@@ -65,6 +65,7 @@ def test_the_page_shows_the_family_and_names_every_ability(family, able):
 
 
 def test_the_smallest_family_accepts_any_workload_name_plans_and_explains(family):
+    """A plan has a document and ranks, and explanations answer for a rank and a table."""
     request = Request(family, ANY_NAME, GPUS, ("loop",))
     planned = plan(request)
     assert str(planned.cell) == "sums/loop@any-name[and=parameter]/dgx_h100:8"
@@ -77,6 +78,7 @@ def test_the_smallest_family_accepts_any_workload_name_plans_and_explains(family
 
 
 def test_a_workload_is_imported(able, tmp_path):
+    """The content is one number on a line, and its inventory can be shown."""
     (tmp_path / "numbers.json").write_text("[3, 1, 2]")
     asked = ImportRequest(str(tmp_path / "numbers.json"), str(tmp_path / "numbers.txt"))
     imported = able("importing")(asked)
@@ -85,6 +87,7 @@ def test_a_workload_is_imported(able, tmp_path):
 
 
 def test_a_running_job_is_captured_and_left_as_it_was(family, tmp_path, monkeypatch):
+    """The file has the numbers, and the library its own function again."""
     monkeypatch.setattr("harness.planning.capture.load_registry", lambda: Registry([family]))
     library = importlib.import_module("my_library")
     plan_of_library, path = library.plan, tmp_path / "problem.json"
@@ -95,6 +98,7 @@ def test_a_running_job_is_captured_and_left_as_it_was(family, tmp_path, monkeypa
 
 
 def test_the_driver_answers_as_the_series_needs(family):
+    """Times and counts have the declared phases and counters."""
     series = libraries(Registry([family]), "releases")["my-library"][1]
     assert libraries(Registry([family]), "commits")["my-library"][1] is series
     driver = importlib.import_module("my_planners.driver").__file__
@@ -115,6 +119,7 @@ class TickingClock(FakeClock):
 
 
 def test_decisions_are_measured_and_a_machine_is_fitted(able, tmp_path):
+    """The fitted time of a number is that of the ticking clock."""
     bench = able("measuring")(BenchOptions("cpu", "uniform", None))
     store = Store(tmp_path / "times.jsonl", "time", Pair)
     stopwatch = Stopwatch(bench, store, Key(), TickingClock())

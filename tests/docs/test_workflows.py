@@ -32,6 +32,7 @@ def commands(path: Path) -> list[str]:
 
 
 def test_make_has_the_targets():
+    """Every target of make that a workflow names exists."""
     lines = "\n".join(command for path in WORKFLOWS for command in commands(path))
     lines = lines.replace("${{ matrix.tests }}", "test-long test-slow test-docs")
     wanted = re.findall(r"^make ([\w -]+?)(?: PYTHON=python)?$", lines, re.MULTILINE)
@@ -42,6 +43,7 @@ def test_make_has_the_targets():
 
 @pytest.mark.parametrize(("tag", "code"), [("v{}", 0), ("{}", 1), ("v{}.1", 1)])
 def test_a_tag_that_is_not_the_version_is_not_published(tmp_path: Path, tag: str, code: int):
+    """Only the tag of the version in pyproject.toml goes on."""
     publish = ROOT / ".github" / "workflows" / "publish.yml"
     (script,) = [command for command in commands(publish) if "GITHUB_REF_NAME" in command]
     (tmp_path / "python").symlink_to(sys.executable)
@@ -56,6 +58,7 @@ EXAMPLES = (EXAMPLE, *sorted(EXAMPLE.parent.glob("planner-counts*.yml")))
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ACTION, *EXAMPLES], ids=lambda path: path.name)
 def test_what_it_uses_of_others_has_a_version(path: Path):
+    """Actions of others are official ones with a version."""
     for used in re.findall(r"\buses: (\S+)", path.read_text(encoding="utf-8")):
         if used.startswith("./"):
             folder = ROOT / used.replace(".shardbench", "")  # where examples check this project out

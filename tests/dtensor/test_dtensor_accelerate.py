@@ -132,3 +132,19 @@ def test_hooks_that_an_untested_release_keeps_are_said_once(monkeypatch):
     assert "FSDP2" not in str(accelerated)
     accelerated.stop()
     accelerate().stop()
+
+
+def test_another_release_of_torch_is_left_to_torch(step, monkeypatch):
+    """On an untested release a warning is given and nothing changes, unless the user insists."""
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+    before, expected = torch_now(), described(step(2))
+    with pytest.warns(UnsupportedRelease, match=r"tested with torch 2\.13\.0, 2\.15\.0, not with"):
+        accelerated = accelerate(check=1)
+    assert not is_changed(before)
+    assert described(step(2)) == expected
+    assert accelerated.cache_info() == (0, 0, 0, 0, 0, 0)
+    accelerated.stop()
+    with accelerate(any_release=True) as insisted:
+        step(2)
+        step(2)
+        assert insisted.cache_info().hits > 0

@@ -17,10 +17,10 @@ from planners.experts.balancing.bounds import layer_bounds
 from planners.experts.balancing.few_moves import few_moves
 from planners.experts.implementation import build, fingerprint, observe, quality, validate
 from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance
-from planners.experts.published.vllm import compiled_placement
+from planners.experts.published import COMPILED
 
 # every published decision: the other variants have one of these, as another test shows
-PUBLISHED = ("compiled-deepseek", "numpy-pack", "compiled", "zigzag", "swift", "flashlb")
+PUBLISHED = ("compiled-deepseek", "numpy-pack", "compiled", "zigzag", "flashlb")
 
 
 @st.composite
@@ -41,7 +41,7 @@ def problems(draw):
         loads = draws.integers(0, 4, shape).astype(float)  # many ties
     after = np.rint(loads * np.exp(draws.normal(0, 0.2, shape)))
     before = ExpertsProblem(loads, after, gpus, per_gpu, groups, nodes, 2**20)
-    return replace(before, loads=after, previous=compiled_placement(before).slots)
+    return replace(before, loads=after, previous=COMPILED.place(before).slots)
 
 
 def decided(name, problem):
@@ -55,7 +55,8 @@ def decided(name, problem):
 
 
 @given(problems())
-def test_equal_decisions_are_equal(problem):
+def test_variants_decide_as_those_that_they_must_equal(problem):
+    """`same_as` holds on random problems, with groups and ties."""
     same = {
         name: variant.same_as
         for name, variant in FAMILY.variants.items()
@@ -66,7 +67,8 @@ def test_equal_decisions_are_equal(problem):
 
 
 @pytest.mark.parametrize("groups", [1, 8])
-def test_equal_decisions_are_equal_with_ties_in_wide_layers(groups):
+def test_variants_decide_alike_with_ties_in_wide_layers(groups):
+    """DeepSeek's chain breaks many ties as torch does."""
     loads = np.random.default_rng(groups).integers(0, 9, (3, 128)).astype(float)
     problem = ExpertsProblem(loads, loads, 16, 10, groups, min(groups, 4))
     for name in ("heap", "compiled-deepseek"):
@@ -76,6 +78,7 @@ def test_equal_decisions_are_equal_with_ties_in_wide_layers(groups):
 @settings(max_examples=200)
 @given(problems())
 def test_no_layer_is_worse_than_published_or_better_than_the_bound(problem):
+    """The load of `certified` is between the bound and every published load, in each layer."""
     made = decided("certified", problem)
     ours = imbalance(made, problem.loads, problem.gpus)
     reached = made.gpu_loads(problem.loads, problem.gpus).max(axis=1)
@@ -90,6 +93,7 @@ def test_no_layer_is_worse_than_published_or_better_than_the_bound(problem):
 
 @given(problems(), st.integers(0, 12))
 def test_few_moves_keeps_its_budget_and_lowers_the_load(problem, budget):
+    """No layer fetches more than the budget or gets a larger load."""
     made = few_moves(replace(problem, budget=budget))
     validate(problem, made)
     old = imbalance(Placement(problem.previous), problem.loads, problem.gpus)
@@ -99,6 +103,7 @@ def test_few_moves_keeps_its_budget_and_lowers_the_load(problem, budget):
 
 @given(problems())
 def test_few_moves_reaches_its_goal_or_the_best_balance(problem):
+    """Without a budget, the balance is within the goal of the best one."""
     made = few_moves(problem)
     validate(problem, made)
     best = imbalance(decided("certified", problem), problem.loads, problem.gpus)
@@ -111,6 +116,7 @@ def test_few_moves_reaches_its_goal_or_the_best_balance(problem):
     ("workload", "gpus"), [("[groups=8,layers=8]", 32), ("[layers=8]", 32), ("[layers=16]", 144)]
 )
 def test_few_moves_fetches_a_tenth_of_vllm_within_two_percent(workload, gpus):
+    """On real sizes, few fetches suffice, and the best balance is near its bound."""
     spec = WorkloadSpec.parse(f"deepseek-v3{workload}")
     problem = build(spec, find_topology("dgx_h100", gpus))
     few, best, vllm = (
@@ -157,6 +163,7 @@ def is_beaten(weights, gpus, per_gpu, load):
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2**32), st.data())
 def test_small_layers_are_optimal(gpus, per_gpu, seed, data):
+    """No placement of a layer with few slots has a lower largest load."""
     experts = data.draw(st.integers(1, min(6, gpus * per_gpu)))
     draws = np.random.default_rng(seed)
     spread = data.draw(st.sampled_from((0.3, 1.0, 2.0)))
@@ -168,6 +175,7 @@ def test_small_layers_are_optimal(gpus, per_gpu, seed, data):
 
 
 def test_the_example_of_flashlb():
+    """The published example has its published loads, and the optimum by enumeration."""
     loads = np.array([[600, 560, 120, 120, 20, 10, 10, 10.0]])
     problem = ExpertsProblem(loads, loads, 8, 2)
     largest = {
@@ -181,6 +189,7 @@ def test_the_example_of_flashlb():
 
 @pytest.mark.parametrize("name", ["numpy", "compiled-deepseek", "certified", "few-moves"])
 def test_an_observed_call_has_phases_and_counters(name):
+    """Observing does not change a decision, and counts its steps."""
     problem = build(WorkloadSpec.parse("qwen3-235b[layers=2]"), find_topology("dgx_h100", 16))
     prepared = FAMILY.find(name).prepared(problem)
     plain, recorder = prepared.run(), Recorder()

@@ -1,4 +1,4 @@
-"""Workloads, files of recorded loads, plans and explanations."""
+"""Workloads, files of recorded loads, plans, explanations and real releases."""
 
 import json
 from dataclasses import replace
@@ -21,48 +21,27 @@ SMALL = "qwen3-235b[layers=2]"
 
 
 def problem(workload=SMALL, gpus=16):
+    """Return the problem of a workload on GPUs in hosts of eight."""
     return build(WorkloadSpec.parse(workload), find_topology("dgx_h100", gpus))
 
 
 def placed(asked, name="few-moves"):
+    """Return the decision of a variant."""
     return FAMILY.find(name).prepared(asked).run()
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3", "kimi-k2", "qwen3-235b", "gpt-oss-120b"])
-def test_workloads_are_equal_for_equal_seeds(name):
-    one, same, other = (problem(f"{name}[layers=2,seed={seed}]") for seed in (1, 1, 2))
-    assert (one.loads == same.loads).all()
-    assert (one.loads != other.loads).any()
-    assert one.slots % 16 == 0
-    assert one.previous is not None
+def test_loads_are_drawn_from_the_seed(name):
+    """Equal seeds give equal loads, with a placement in force and slots that fit the GPUs."""
+    first, same, other = (problem(f"{name}[layers=2,seed={seed}]") for seed in (1, 1, 2))
+    assert (first.loads == same.loads).all()
+    assert (first.loads != other.loads).any()
+    assert first.slots % 16 == 0
+    assert first.previous is not None
 
 
-def test_a_smaller_drift_needs_fewer_fetches():
-    small, large = (problem(f"qwen3-235b[layers=2,drift={drift}]") for drift in (0.05, 0.5))
-    fetched = [quality(asked, placed(asked))["fetched"] for asked in (small, large)]
-    assert fetched[0] < fetched[1]
-    vllm = quality(small, placed(small, "numpy"))["fetched"]
-    assert fetched[0] < vllm / 5
-
-
-def test_groups_stay_on_a_node():
-    asked = problem("qwen3-235b[layers=2,groups=8]")
-    assert asked.nodes == 2
-    validate(asked, placed(asked))
-    with pytest.raises(InfeasibleDecision, match="Group"):
-        validate(asked, placed(problem()))
-
-
-@pytest.mark.parametrize(
-    "workload",
-    ["qwen3", "qwen3-235b[groups=3]", "qwen3-235b[redundant=3]", "qwen3-235b[skew=0]", "no.json"],
-)
-def test_what_cannot_be_built_is_bad_input(workload):
-    with pytest.raises(UsageError):
-        problem(workload)
-
-
-def test_recorded_loads_are_read_alike_from_all_formats(tmp_path):
+def test_loads_are_read_alike_from_all_formats(tmp_path):
+    """JSON, CSV and a tensor with the same loads are the same problem."""
     loads = np.arange(1, 33).reshape(2, 16)
     (tmp_path / "loads.json").write_text(json.dumps({"logical_count": loads.tolist()}))
     (tmp_path / "loads.csv").write_text("\n".join(",".join(map(str, row)) for row in loads))
@@ -72,6 +51,18 @@ def test_recorded_loads_are_read_alike_from_all_formats(tmp_path):
         assert (asked.loads == loads).all()
         assert asked.previous is None
         assert asked.slots == 20
+
+
+def test_vllms_window_is_summed_by_expert(tmp_path):
+    """Loads of vLLM's slots are summed by expert, without empty slots."""
+    path = tmp_path / "window.pt"
+    owner = torch.tensor([[0, 1, 2, 3, 4, 5, 0, 0], [5, 4, 3, 2, 1, 0, 5, -1]])
+    window = torch.ones(5, 2, 8, dtype=torch.int32)
+    torch.save({"expert_load_window": window, "physical_to_logical_map": owner}, path)
+    assert problem(str(path), 4).loads.tolist() == [[15, 5, 5, 5, 5, 5], [5, 5, 5, 5, 5, 10]]
+    torch.save({"expert_load_window": window, "physical_to_logical_map": owner[:, 1:]}, path)
+    with pytest.raises(UsageError, match="that fits"):
+        problem(str(path), 4)
 
 
 STEP = {"loads": [[1, 2, 3, 4, 5, 6]], "placement": [[0, 1, 2, 3, 4, 5, 0, 1]]}
@@ -84,9 +75,29 @@ def captured(**changes):
     return json.dumps({**header, **sizes, **changes})
 
 
+def test_a_captured_file_has_its_gpus_groups_and_placement(tmp_path):
+    """A captured file brings its GPUs; its placement is in force on these GPUs alone."""
+    path = tmp_path / "loads.json"
+    path.write_text(captured(groups=2, nodes=2))
+    spec = WorkloadSpec.parse(str(path))
+    topology = FAMILY.brings(spec)
+    assert (topology.gpus, topology.gpus_per_host) == (4, 2)
+    asked = build(spec, topology)
+    assert (asked.nodes, asked.previous) == (2, None), "its first placement has no groups"
+    path.write_text(captured())
+    assert build(spec, FAMILY.brings(spec)).previous is not None
+    assert problem(str(path), 8).previous is None, "on other GPUs"
+    assert FAMILY.brings(WorkloadSpec.parse(SMALL)) is None
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
+        ("qwen3", None, "did you mean"),
+        ("qwen3-235b[groups=3]", None, "must divide 128 experts"),
+        ("qwen3-235b[redundant=3]", None, "131 slots"),
+        ("qwen3-235b[skew=0]", None, "'skew'"),
+        ("loads.json", None, "loads.json"),
         ("loads.json", "{}", "no 'logical_count'"),
         ("loads.json", '{"logical_count": [[1], [1, 2]]}', "as many in each"),
         ("loads.json", "[]", "one JSON object"),
@@ -109,43 +120,33 @@ def captured(**changes):
         ("loads.json", captured(steps=[{**STEP, "placement": [[7] * 8]}]), "from 0 to 5"),
     ],
 )
-def test_a_file_of_wrong_loads_is_bad_input(tmp_path, name, content, said):
-    path = tmp_path / name
-    path.write_text(content)
+def test_a_wrong_workload_is_bad_input(tmp_path, monkeypatch, name, content, said):
+    """Each wrong name, parameter and file gets an error that names the fault."""
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        (tmp_path / name).write_text(content)
     with pytest.raises(UsageError, match=said):
-        problem(str(path), 4)
+        problem(name, 4 if "loads" in name else 16)
 
 
-def test_vllms_window_is_summed_by_expert(tmp_path):
-    path = tmp_path / "window.pt"
-    state = {
-        "expert_load_window": torch.ones(5, 2, 8, dtype=torch.int32),
-        "physical_to_logical_map": torch.tensor(
-            [[0, 1, 2, 3, 4, 5, 0, 0], [5, 4, 3, 2, 1, 0, 5, -1]]
-        ),
-    }
-    torch.save(state, path)
-    assert problem(str(path), 4).loads.tolist() == [[15, 5, 5, 5, 5, 5], [5, 5, 5, 5, 5, 10]]
-    torch.save({**state, "physical_to_logical_map": torch.zeros(2, 7)}, path)
-    with pytest.raises(UsageError, match="that fits"):
-        problem(str(path), 4)
-
-
-def test_a_captured_file_has_its_gpus_groups_and_placement(tmp_path):
-    path = tmp_path / "loads.json"
-    path.write_text(captured(groups=2, nodes=2))
-    spec = WorkloadSpec.parse(str(path))
-    topology = FAMILY.brings(spec)
-    assert (topology.gpus, topology.gpus_per_host) == (4, 2)
-    asked = build(spec, topology)
-    assert (asked.nodes, asked.previous) == (2, None), "its first placement has no groups"
-    path.write_text(captured())
-    assert build(spec, FAMILY.brings(spec)).previous is not None
-    assert problem(str(path), 8).previous is None, "on other GPUs"
-    assert FAMILY.brings(WorkloadSpec.parse(SMALL)) is None
+def test_a_placement_that_is_none_is_refused():
+    """Too few slots, missing experts, wrong experts, and groups on two nodes are infeasible."""
+    grouped = problem("qwen3-235b[layers=2,groups=8]")
+    assert grouped.nodes == 2
+    validate(grouped, placed(grouped))
+    slots = placed(problem()).slots
+    for asked, wrong in (
+        (problem(), slots[:, :-1]),
+        (problem(), slots * 0),
+        (problem(), slots - 1),
+        (grouped, slots),
+    ):
+        with pytest.raises(InfeasibleDecision):
+            validate(asked, Placement(wrong))
 
 
 def test_the_front_starts_from_a_decision_in_the_next_window():
+    """The front has more fetches from point to point, the first one none."""
     asked = problem()
     made = placed(asked, "numpy")
     near = PLANNING.moving.near(asked, made)
@@ -156,32 +157,26 @@ def test_the_front_starts_from_a_decision_in_the_next_window():
     assert PLANNING.moving.near(problem("kimi-k2", 192), made) is None
 
 
-@pytest.mark.parametrize("change", [lambda s: s[:, :-1], lambda s: s * 0, lambda s: s - 1])
-def test_a_placement_that_is_none_is_refused(change):
-    asked = problem()
-    with pytest.raises(InfeasibleDecision):
-        validate(asked, Placement(change(placed(asked).slots)))
-
-
 def test_a_document_is_the_placement_in_force_of_the_next_plan(tmp_path):
+    """A written plan limits the fetches of the next one, on the same GPUs."""
     asked = problem()
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(PLANNING.document(asked, placed(asked, "certified"))))
     near = PLANNING.moving.within(asked, path, 1.0, ())
     assert PLANNING.moving.moved(near, placed(near)) <= 1.0
-    front = list(PLANNING.moving.front(PLANNING.moving.within(asked, path, float("inf"), ())))
-    assert front
+    assert list(PLANNING.moving.front(PLANNING.moving.within(asked, path, float("inf"), ())))
     with pytest.raises(UsageError, match="GPUs"):
         PLANNING.moving.within(asked, path, 1.0, (3,))
 
 
 def test_an_explanation_counts_replicas_and_fetches():
+    """It has the experts of the asked rank, and better balances for more fetches."""
     asked = problem()
     made = placed(asked)
     told = explain(asked, made, Question(rank=3, other="numpy", other_decision=placed(asked)))
     assert told.document["rank"] == 3
-    held = set(made.slots[told.document["layer"]].reshape(16, -1)[3].tolist())
-    assert {row[0] for row in told.document["experts"]} <= held
+    on_rank = set(made.slots[told.document["layer"]].reshape(16, -1)[3].tolist())
+    assert {row[0] for row in told.document["experts"]} <= on_rank
     loads = [load for _, load in told.document["fetches"]]
     assert loads == sorted(loads, reverse=True)
     with pytest.raises(UsageError, match="rank 16"):
@@ -191,17 +186,14 @@ def test_an_explanation_counts_replicas_and_fetches():
 def test_one_more_gpu_is_explained_with_groups_on_their_nodes():
     """With groups, one more GPU on each node is rated by a placement that keeps groups together."""
     asked = replace(problem("qwen3-235b[layers=1,groups=8]"), previous=None)
-    assert asked.nodes == 2
-    said = explain(asked, placed(asked, "certified"), Question()).sentences[1]
     more = replace(asked, gpus=asked.gpus + 2)
-    made = placed(more, "certified")
-    validate(more, made)
     before, after = (
-        placed(each, "certified").gpu_loads(each.loads, each.gpus).max() for each in (asked, more)
+        placed(sized, "certified").gpu_loads(sized.loads, sized.gpus).max()
+        for sized in (asked, more)
     )
-    percent = (1 - after / before) * 100
+    said = explain(asked, placed(asked, "certified"), Question()).sentences[1]
     assert said.startswith("One more GPU on each node")
-    assert f"{percent:.1f} %" in said
+    assert f"{(1 - after / before) * 100:.1f} %" in said
 
 
 @pytest.mark.parametrize("workload", [SMALL, "qwen3-235b[layers=2,groups=8]", "kimi-k2[layers=2]"])
@@ -213,6 +205,7 @@ def test_one_more_gpu_is_explained_with_groups_on_their_nodes():
     ],
 )
 def test_the_real_balancers_decide_as_ours(name, workload):
+    """A release makes the decision of the variant that it must equal."""
     asked = problem(workload)
     variant = FAMILY.find(name)
     prepared = variant.prepared(asked)

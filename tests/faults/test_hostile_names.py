@@ -98,7 +98,7 @@ def named(texts: tuple[str, ...]) -> list[dict]:
 def folder(tmp_path_factory):
     """The folder of a report of such results; drawing takes seconds, so all texts share it."""
     made = tmp_path_factory.mktemp("names")
-    return write_report(write(made / "results.jsonl", named(TEXTS)), made / "out").parent
+    return write_report(write(made / "results.jsonl", named(TEXTS)), made / "out").page.parent
 
 
 def test_the_page_holds_no_tag_and_no_link_of_theirs(folder):
@@ -151,7 +151,7 @@ def test_families_whose_names_are_alike_have_files_of_their_own(tmp_path):
         for name in names
         for variant, row in ladder.items()
     ]
-    page = write_report(write(tmp_path / "results.jsonl", lines), tmp_path / "out")
+    page = write_report(write(tmp_path / "results.jsonl", lines), tmp_path / "out").page
     ladders = {path.stem.lower() for path in (page.parent / "figures").glob("*-ladder.svg")}
     assert len(ladders) == len(names)
     ids = [value for name, value in Page(page.read_text()).attributes if name == "id"]

@@ -14,9 +14,9 @@ from reports.core.columns import cell_table
 from reports.core.frames import read_results
 from reports.family.data import families
 from reports.family.page import ALL, goals_table, problems_table
-from reports.report.findings import answers, family_findings
+from reports.report.findings import certainty, family_findings
 from reports.report.page import environment_table, write_report
-from reports.report.systems import gains_table
+from reports.report.systems import numbers_table, system_lines
 from reports.statements import readings, systems
 
 WHOLE = past_lines((400,))[1] | {"against": "slow-copy"}
@@ -36,8 +36,9 @@ def told(path):
     for family in families(results, DECLARED):
         rows = systems(family.statements, cells)
         goals = readings("goal", family.statements, cells)
-        answers(rows, {}, results.records, goals, results.notes)
-        gains_table(rows, {})
+        list(certainty(results.records, goals))
+        numbers_table(rows)
+        system_lines(rows)
         family_findings(family, rows, goals)
         cell_table(family.records, *ALL)
         goals_table(goals)
@@ -106,7 +107,7 @@ def test_figures_are_drawn_of_any_numbers(tmp_path, seed):
             line[name] = dict.fromkeys(line[name], value)
         line["counters"] = dict.fromkeys(line["counters"], int(value))
         line["peak_memory_bytes"] = min(int(value), 2**63 - 1)
-    page = write_report(write(tmp_path / "results.jsonl", lines), tmp_path / "out")
+    page = write_report(write(tmp_path / "results.jsonl", lines), tmp_path / "out").page
     assert page.stat().st_size
 
 

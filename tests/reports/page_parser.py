@@ -4,6 +4,8 @@ from html.parser import HTMLParser
 
 VOID = {"meta", "input", "link", "img", "br", "hr"}
 
+PARAGRAPHS = {"p", "li", "figcaption"}
+
 
 class Page(HTMLParser):
     """A parsed page: its text, its tags with attributes, and the rows of every table."""
@@ -11,6 +13,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.tags, self.open, self.tables, self.words, self.scripts = [], [], {}, [], []
+        self.paragraphs = []
         self.feed(text)
         self.close()
 
@@ -19,6 +22,8 @@ class Page(HTMLParser):
         self.tags.append((tag, attrs))
         if tag not in VOID:
             self.open.append(tag)
+        if tag in PARAGRAPHS:
+            self.paragraphs.append("")
         if tag == "table":
             self.rows = self.tables.setdefault(attrs["id"], [])
         if tag == "tr":
@@ -34,10 +39,12 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.words.append(data)
+        if PARAGRAPHS & set(self.open):
+            self.paragraphs[-1] += data
         if self.open[-1:] == ["script"]:
             self.scripts.append(data)
         if "td" in self.open or "th" in self.open:
-            self.rows[-1][-1] += data.strip("\n")
+            self.rows[-1][-1] += data.strip("\n").replace("\xa0", " ")
 
     @property
     def text(self):

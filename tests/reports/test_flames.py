@@ -122,7 +122,7 @@ def test_pages_go_with_the_report_and_are_linked_from_their_chapter(tmp_path):
     (profiles / name).write_text(flame_page([made], BOXES))
     (profiles / "boxing-mine.html").write_text("<h1>Mine</h1>")
     (profiles / "boxing-endless.html").symlink_to("/dev/zero")
-    report = write_report(results, tmp_path / "out", profiles)
+    report = write_report(results, tmp_path / "out", profiles).page
     (link,) = re.findall(r'href="(flames/[^"]*)"', report.read_text())
     assert (report.parent / link).read_text() == (profiles / name).read_text()
     (profiles / name).unlink()

@@ -34,7 +34,7 @@ def pages(tmp_path_factory):
     odd = profile({(Frame(name, name),): 1.0 for name in HOSTILE})
     flames.write_text(flame_page([odd, COMPILED], PROBLEM), encoding="utf-8")
     return {
-        "report": write_report(a, folder / "report"),
+        "report": write_report(a, folder / "report").page,
         "comparison": write_comparison(a, b, folder / "comparison"),
         "flames": flames,
     }
@@ -66,10 +66,21 @@ def column_of(browser, column, value="textContent"):
 
 
 def test_pages_fit_phones_and_the_dark_and_load_nothing(page):
-    """No page is wider than its window, complains, asks a network, or runs a name of results."""
-    for width in (375, 1280):
+    """No page is wider than its window, complains, asks a network, or runs a name of results.
+
+    On a laptop no table needs a sideways scroll, either.
+    """
+    for width in (375, 768, 1280):
         page.resize(width)
         assert page.overflow() <= 0
+    page.run("for (const part of document.querySelectorAll('details')) part.open = true")
+    assert (
+        page.run(
+            "return [...document.querySelectorAll('.scroll')]"
+            ".filter(box => box.scrollWidth > box.clientWidth).map(box => box.firstElementChild.id)"
+        )
+        == []
+    )
     for is_dark, paper in ((True, DARK), (False, LIGHT)):
         page.be_dark(is_dark)
         assert page.run("return getComputedStyle(document.body).backgroundColor") == paper

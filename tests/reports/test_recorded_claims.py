@@ -81,12 +81,13 @@ def test_a_block_of_a_cell_that_is_not_recorded_is_one_sentence(record):
 def test_what_is_not_measured_is_shown_from_the_record(record, tmp_path):
     """A report without any cell has the recorded systems, marked as recorded."""
     nothing, out = tmp_path / "none.jsonl", tmp_path / "report"
-    text = write_report(nothing, out, record=record.folder, declared=DECLARED).read_text()
-    assert "Not measured here, but recorded: Boxes 8.0" in text
-    assert text.count("(recorded)") == 2, "the gain and the claim"
+    page, lines = write_report(nothing, out, record=record.folder, declared=DECLARED)
+    assert lines == ["Boxes: 8.0\N{MULTIPLICATION SIGN} as fast, the same decision (recorded)"]
+    text = page.read_text()
+    assert text.count("(recorded)") == 1, "the claim"
     assert "Use <code>compiled</code>" in text
     alone = write_report(nothing, tmp_path / "alone", declared=DECLARED)
-    assert "No variant was measured" in alone.read_text()
+    assert "No variant could be compared" in alone.page.read_text()
     assert read_record(tmp_path / "nowhere") is None
 
 

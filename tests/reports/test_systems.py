@@ -16,8 +16,8 @@ from made_up_results import (
 
 from reports.core.table import as_markdown
 from reports.family.data import families
-from reports.report.findings import answers, family_findings, repetition, shortfalls
-from reports.report.systems import gains_table
+from reports.report.findings import certainty, family_findings, repetition, shortfalls
+from reports.report.systems import numbers_table, shown_systems, systems_table
 from reports.statements import readings, systems
 
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -26,7 +26,7 @@ LARGE = "crates[boxes=1600,seed=1]/toy_rack:4"
 
 @pytest.fixture
 def report(tmp_path):
-    """Return a function: lines and statements -> the table of gains, the answers, the findings."""
+    """Return a function: lines and statements -> the two tables, how certain, the findings."""
 
     def make(lines, declared=DECLARED):
         results = results_of(tmp_path, lines)
@@ -34,9 +34,13 @@ def report(tmp_path):
         (family,) = families(results, declared)
         rows = systems(family.statements, cells)
         goals = readings("goal", family.statements, cells)
-        table = "".join(as_markdown(gains_table(rows, {})).splitlines()[2:])
-        said = dict(answers(rows, {}, results.records, goals, results.notes))
-        return table, list(said.values()), family_findings(family, rows, goals)
+        shown = shown_systems(rows, [])
+        tables = [
+            "".join(as_markdown(table(shown)).splitlines()[2:])
+            for table in (systems_table, numbers_table)
+        ]
+        certain = " ".join(certainty(results.records, goals))
+        return *tables, certain, family_findings(family, rows, goals)
 
     return make
 
@@ -50,23 +54,23 @@ def same(**fields):
     return cell("no-copy", same_as="slow-copy", decision="same", **fields)
 
 
-def test_a_system_is_told_in_its_row_the_answers_and_the_findings(report):
-    """Its speed-up, its better decision, repeated work, goals, certainty and the next step."""
+def test_a_system_is_told_in_its_rows_and_the_findings(report):
+    """Its speed-up, use and baseline; its better decision, repeated work and goals."""
     lines = [line | {"counter_enough": {"copies": 5}} for line in past_lines((400,), ())]
-    table, (gained, certain, following), findings = report([*family_lines(), *lines])
-    assert_in_order(table, "Boxes", "a stand-in", f"37{TIMES}", "25.0 % → 0.05 %", "5 suffice")
-    assert_in_order(gained, f"37{TIMES}", "(a stand-in)", "640 ms", "800 ms", "0.05 %")
-    assert_in_order(certain, "16 checks", "27 of 27", "2 of 4 goals", "takes a second")
-    assert_in_order(following, "Use `compiled`.", "shardbench compare boxing")
+    row, numbers, certain, findings = report([*family_lines(), *lines])
+    assert_in_order(row, "Boxes", f"37{TIMES}", "the same", "`compiled`", "a stand-in", "here")
+    assert_in_order(numbers, f"37{TIMES}", "25.0 % → 0.05 %", "5 suffice", "boxes=400")
+    assert_in_order(certain, "16 checks", "27 of 27", "2 of 4 goals are met, 2 missed")
     assert [finding.kind for finding in findings[:2]] == ["gain", "better decision"]
+    better = sentences(findings, "better decision")
+    assert_in_order(better, "`certified`", "640 ms", "`no-copy` 800 ms", "0.05 %")
 
 
-def test_what_was_stopped_is_a_bound_and_no_gain_of_the_first_screen(report):
+def test_what_was_stopped_is_a_bound(report):
     """A projection is marked, and named as what it is."""
     declared = {"boxing": (replace(BOXES, problem=LARGE),)}
-    table, (gained, *_), findings = report(past_lines(), declared)
-    assert f"≥ 214{TIMES} (projected)" in table
-    assert gained.startswith("No variant was measured")
+    row, _, _, findings = report(past_lines(), declared)
+    assert_in_order(row, f"≥ 214{TIMES}", "unknown", "here, projected")
     assert f"≥214{TIMES} as fast" in sentences(findings, "gain")
 
 
@@ -79,24 +83,22 @@ def test_what_was_stopped_is_a_bound_and_no_gain_of_the_first_screen(report):
 )
 def test_nothing_compared_is_no_row_and_no_gain(report, lines):
     """A different decision is never a speed-up, either."""
-    table, (gained, _, _), findings = report(lines)
-    assert table == ""
-    assert gained.startswith("No variant was measured")
+    row, _, _, findings = report(lines)
+    assert row == ""
     assert findings[0].sentence == "Nothing of `boxing` could be compared with `slow-copy`."
 
 
 def test_a_gain_within_the_noise_is_no_gain(report):
-    """A speed-up whose interval contains 1 is not among the gains of the first screen."""
+    """The finding says that the two variants cannot be distinguished."""
     wide = {"value": 0.6, "low": 0.3, "high": 1.4, "pairs": 6}
-    _, (gained, _, _), findings = report([cell(decision="reference"), same() | {"ratio": wide}], {})
-    assert gained.startswith("No variant was measured")
+    *_, findings = report([cell(decision="reference"), same() | {"ratio": wide}], {})
     assert "cannot be distinguished from `slow-copy`" in sentences(findings, "gain")
 
 
 def test_a_family_without_headlines_gets_one_of_its_fastest_variant(report):
     """The fastest with the same decision is compared with the reference."""
-    table, _, (gain, *_) = report(family_lines((10,)), {})
-    assert "boxing: no-copy against slow-copy" in table
+    row, _, _, (gain, *_) = report(family_lines((10,)), {})
+    assert "boxing: no-copy against slow-copy" in row
     assert_in_order(gain.sentence, "`no-copy`", "`slow-copy`", "same decision")
 
 

@@ -7,7 +7,7 @@ The search makes the same objects, copies and costs as ColossalAI's.
 import math
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from harness.contract import InfeasibleDecision
 from planners.dimspec.conversion.steps import (
@@ -95,14 +95,6 @@ class ShardingSpec:
         return sum(mine.difference(theirs) for mine, theirs in pairs)
 
 
-class _Candidate(NamedTuple):
-    """A candidate for the next step: the spec after it, and the total cost up to it."""
-
-    spec: ShardingSpec
-    comm: CommSpec
-    cost: Cost
-
-
 class GreedySearch:
     """ColossalAI's search, with one of three ways to build dictionaries of differences.
 
@@ -150,27 +142,26 @@ class GreedySearch:
         comms: list[CommSpec] = []
         total = NOTHING
         for _ in range(MOST_STEPS):
-            nearest: _Candidate | None = None
-            least: float = math.inf
-            for candidate in self.expand(path[-1], total):
-                points = candidate.spec.difference(target)
+            candidates = self.expand(path[-1], total)
+            nearest, least = candidates[0], math.inf
+            for candidate in candidates:
+                points = candidate[0].difference(target)
                 if points < least:
                     nearest, least = candidate, points
                 if points == 0:
                     break
-            if nearest is None:
-                break
-            path.append(nearest.spec)
-            comms.append(nearest.comm)
-            total = total.plus(nearest.cost)
+            spec, comm, cost = nearest
+            path.append(spec)
+            comms.append(comm)
+            total = total.plus(cost)
             if least == 0:
                 return Conversion(tuple(spec.partition for spec in path), tuple(comms), total)
         raise InfeasibleDecision(
             f"{MOST_STEPS} steps do not convert {source.partition} to {target.partition}."
         )
 
-    def expand(self, spec: ShardingSpec, total: Cost) -> list[_Candidate]:
-        """Return the candidates for the next step, each with its cost added to `total`."""
+    def expand(self, spec: ShardingSpec, total: Cost) -> list[tuple[ShardingSpec, CommSpec, Cost]]:
+        """Return the candidates: the spec after a step, the step, and `total` with its cost."""
         candidates = []
         for step in candidate_steps(spec.sharded, len(spec.shape), len(spec.mesh.shape)):
             sharded = after_step(deepcopy(spec.sharded), step)
@@ -178,5 +169,5 @@ class GreedySearch:
             cost = total.plus(step_cost(spec.mesh, step, elements))
             after = ShardingSpec(spec.mesh, spec.shape, sharded, self._dim_spec)
             if after.is_possible:
-                candidates.append(_Candidate(after, step, cost))
+                candidates.append((after, step, cost))
         return candidates

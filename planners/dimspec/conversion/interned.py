@@ -7,7 +7,7 @@ spec.
 
 import heapq
 from itertools import combinations, count
-from typing import Any, NamedTuple
+from typing import Any
 
 from harness.contract import InfeasibleDecision
 from planners.dimspec.conversion.steps import (
@@ -82,7 +82,7 @@ class Layouts:
         if goal not in self._nearest:
             by_dim = [map(self._points[axes[goal]].__getitem__, axes) for axes in self._axes]
             points = list(map(sum, zip(*by_dim, strict=True)))
-            # Assigned when it is complete, because other threads read it.
+            # When it is complete, because other threads read it.
             self._nearest[goal] = [
                 min(ahead, key=points.__getitem__) if here else None
                 for here, ahead in zip(points, self._ahead, strict=True)
@@ -134,11 +134,13 @@ class Tensor:
         if not spec.steps:
             elements = self._mesh.local_elements(self._shape, spec.partition)
             costs: dict[tuple[str, int], Cost] = {}
+            steps = {}
             for comm, layout in self.layouts.steps[spec.layout]:
                 kind = comm.pattern, comm.logical_process_axis
                 if kind not in costs:
                     costs[kind] = step_cost(self._mesh, comm, elements)
-                spec.steps[layout] = comm, costs[kind], self.spec(layout)
+                steps[layout] = comm, costs[kind], self.spec(layout)
+            spec.steps = steps  # when they are complete, because other threads read them
         return spec.steps
 
 
@@ -213,21 +215,6 @@ def _divisible(mesh: Mesh, shape: tuple[int, ...]) -> tuple[frozenset[Axes], ...
     )
 
 
-class _Step(NamedTuple):
-    """A step to a spec that Dijkstra's algorithm may settle next; the lowest one is taken.
-
-    `number` breaks ties, so that paths are never compared.
-    """
-
-    total: float
-    steps: int
-    number: int
-    before: Conversion
-    comm: CommSpec
-    cost: Cost
-    spec: Spec
-
-
 class CheapestSearch(InternedSearch):
     """Find conversions of least total cost; on ties, of fewest steps, then the first found.
 
@@ -250,22 +237,23 @@ class CheapestSearch(InternedSearch):
 
 def _cheapest_from(source: Spec) -> dict[int, Conversion]:
     """Return the cheapest conversion from a spec to every sharding of its tensor, by goal."""
-    numbers = count()
-    heap: list[_Step] = []
     settled: dict[int, Conversion] = {}  # invariant: entries are cheapest and never change
+    # Next steps by total cost and number of steps; the third item breaks ties, so that paths are
+    # never compared. Each goes on from the conversion in the fourth item.
+    heap: list[tuple[float, int, int, Conversion, CommSpec, Cost, Spec]] = []
+    numbers = count()
 
     def settle(spec: Spec, conversion: Conversion) -> None:
         settled[spec.goal] = conversion
         for comm, cost, after in spec.tensor.steps(spec).values():
             if after.goal not in settled:
-                total = conversion.cost.total + cost.total
-                steps = len(conversion.comms) + 1
-                step = _Step(total, steps, next(numbers), conversion, comm, cost, after)
+                total, steps = conversion.cost.total + cost.total, len(conversion.comms) + 1
+                step = (total, steps, next(numbers), conversion, comm, cost, after)
                 heapq.heappush(heap, step)
 
     settle(source, Conversion((source.partition,), (), NOTHING))
     while heap:
-        _, _, _, before, comm, cost, spec = heapq.heappop(heap)
+        *_, before, comm, cost, spec = heapq.heappop(heap)
         if spec.goal not in settled:  # else an earlier path costs no more
             path = (*before.path, spec.partition)
             settle(spec, Conversion(path, (*before.comms, comm), before.cost.plus(cost)))

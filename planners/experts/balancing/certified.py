@@ -7,13 +7,11 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from planners.experts import kernels
+from planners.experts import flashlb, kernels
 from planners.experts.balancing import two_slots
 from planners.experts.balancing.bounds import assign, bounds_of, experts_of, node_bounds
 from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
-from planners.experts.published import flashlb
-from planners.experts.published.deepseek import FLOAT32
-from planners.experts.published.vllm import COMPILED, MIXED, ZIGZAG
+from planners.experts.published import COMPILED, FLOAT32, MIXED, ZIGZAG
 
 _PUBLISHED = (COMPILED, MIXED, FLOAT32, ZIGZAG)
 _STEPS = 2000

@@ -8,8 +8,8 @@ from planners.experts import kernels
 from planners.experts.balancing.bounds import assign, experts_of, node_bounds, sets_in_force
 from planners.experts.balancing.certified import certified
 from planners.experts.balancing.two_slots import paired_near
-from planners.experts.naming import held_by, renamed
-from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
+from planners.experts.flashlb import renamed
+from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots, held_by
 
 _STEPS = 2000
 _HALVINGS = 7

@@ -9,8 +9,7 @@ from scipy.optimize import linear_sum_assignment, linprog
 from scipy.sparse import csr_array, hstack, vstack
 
 from planners.experts.kernels import ROUNDING, Array, compiled, replicate
-from planners.experts.naming import held_by
-from planners.experts.problem import Loads, Slots
+from planners.experts.problem import Loads, Slots, held_by
 
 _HALVINGS = 8
 _MANY = 64

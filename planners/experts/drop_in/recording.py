@@ -18,9 +18,9 @@ from harness.contract import (
     one_line,
     write_captured,
 )
-from planners.experts.captured import SIZES, Captured, StepRecord
 from planners.experts.drop_in.engines import find_engine
 from planners.experts.problem import ExpertsProblem
+from planners.experts.workloads import SIZES, Captured, StepRecord
 
 _MOST_STEPS = 16
 

@@ -1,9 +1,10 @@
 """Run one release's balancer, in a child process that has its files on the import path.
 
-`harness.contract.Upstream` sends the requests.
+`harness.contract.ask_upstream` sends the requests.
 """
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -19,32 +20,29 @@ _package = ModuleType("balancer")
 _package.__path__ = [str(_FOLDER)]
 sys.modules["balancer"] = _package
 
-
-def _vllm(weight: torch.Tensor, request: dict[str, Any]) -> torch.Tensor:
-    policy = import_module("balancer.default").DefaultEplbPolicy
-    sizes = (request[name] for name in ("slots", "groups", "nodes", "gpus"))
-    placed: torch.Tensor = policy.rebalance_experts(weight, *sizes)
-    return placed
+Rebalance = Callable[..., torch.Tensor]
 
 
-def _sglang(weight: torch.Tensor, request: dict[str, Any]) -> torch.Tensor:
-    sizes = (request[name] for name in ("slots", "groups", "nodes", "gpus"))
-    rebalance = import_module("balancer.deepseek").rebalance_experts
-    placed: torch.Tensor = rebalance(weight, *sizes, request["nodes"] > 1)[0]
-    return placed
+def _answered(request: dict[str, Any], rebalance: Rebalance) -> dict[str, Any]:
+    """Return the expert of each slot by layer, and the seconds that the balancer took.
 
-
-_CALLS = {"vllm": _vllm, "sglang": _sglang}
-
-
-def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Return the expert of each slot by layer, and the seconds that the balancer took."""
+    `sizes` are the numbers of slots, groups, nodes and GPUs.
+    """
     torch.set_num_threads(1)
     weight = torch.tensor(request["loads"], dtype=torch.float64)
-    call = _CALLS[request["engine"]]
-    call(weight[:1], request)  # the first call imports
-    placed, measured = timed(lambda: call(weight, request))
+    rebalance(weight[:1], *request["sizes"])  # the first call imports
+    placed, measured = timed(lambda: rebalance(weight, *request["sizes"]))
     return {"slots": placed.tolist(), **measured}
 
 
-HANDLERS = {"rebalance": answer}
+def _vllm(request: dict[str, Any]) -> dict[str, Any]:
+    return _answered(request, import_module("balancer.default").DefaultEplbPolicy.rebalance_experts)
+
+
+def _sglang(request: dict[str, Any]) -> dict[str, Any]:
+    rebalance = import_module("balancer.deepseek").rebalance_experts
+    is_hierarchical = request["sizes"][2] > 1
+    return _answered(request, lambda *given: rebalance(*given, is_hierarchical)[0])
+
+
+HANDLERS = {"vllm": _vllm, "sglang": _sglang}

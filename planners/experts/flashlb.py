@@ -1,12 +1,23 @@
 """FlashLB's replicas and placement, decided together, and its names of GPUs."""
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from planners.experts import kernels
-from planners.experts.problem import Loads, Slots
+from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots, held_by
 
 _GROUPS = 4
 _WIDTH = 8
+
+
+def flashlb(problem: ExpertsProblem) -> Placement:
+    """Return FlashLB's placement, with GPUs named for few fetches; it knows no groups."""
+    slots = np.array([placed(row, problem.gpus, problem.slots) for row in problem.loads])
+    if problem.previous is not None:
+        shape = (problem.layers, problem.gpus, problem.per_gpu)
+        rows = zip(slots.reshape(shape), problem.previous.reshape(shape), strict=True)
+        slots = np.array([renamed(*row, problem.experts) for row in rows])
+    return Placement(slots.reshape(problem.layers, -1))
 
 
 def placed(weights: Loads, gpus: int, slots: int) -> Slots:
@@ -58,3 +69,21 @@ def _apart(weights: Loads, counts: Slots, gpus: int) -> tuple[float, Slots]:
     slots = np.arange(owner.size)[None]
     held = owner[0, kernels.pack_apart(slots, share[owner], gpus, owner)[0]]
     return float(share[held].reshape(gpus, -1).sum(axis=1).max()), held
+
+
+def renamed(held: Slots, old: Slots, experts: int, nodes: int = 1) -> Slots:
+    """Return a layer's GPUs in the order that keeps most experts of `old`; nodes stay together.
+
+    The order is exact: an assignment problem for each pair of nodes, and one for all nodes.
+    """
+    kept = held_by(old, experts) @ held_by(held, experts).T.astype(np.int64)
+    size = len(old) // nodes
+    blocks = kept.reshape(nodes, size, nodes, size).transpose(0, 2, 1, 3)
+    orders = np.array(
+        [[linear_sum_assignment(block, maximize=True)[1] for block in row] for row in blocks]
+    )
+    worth = np.take_along_axis(blocks, orders[..., None], axis=3).sum(axis=(2, 3))
+    node = linear_sum_assignment(worth, maximize=True)[1]
+    gpus = node[:, None] * size + orders[np.arange(nodes), node]
+    named: Slots = held[gpus.ravel()]
+    return named

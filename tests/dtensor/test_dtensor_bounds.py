@@ -1,0 +1,221 @@
+"""Caches have an upper bound on their size, count their entries, and serve all threads."""
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Thread
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from small_world import counted, mesh_of, placed, running
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
+
+from planners.dtensor.cache.interned import InternedDispatch
+from planners.dtensor.cache.shape_class import ShapeClass
+from planners.dtensor.dispatch.base import BoundedTable, bytes_held
+from planners.dtensor.dispatch.torch_path import PROPAGATOR
+
+aten = torch.ops.aten
+
+
+def rows_of(mesh: DeviceMesh, rows: int, columns: int = 8) -> DTensor:
+    return placed(mesh, torch.ones(rows, columns), Shard(0))
+
+
+def test_recipes_of_one_op_never_outgrow_their_limit(mesh):
+    """The oldest recipes of an op go, those of other ops stay."""
+    with running(InternedDispatch(most_recipes=4)) as dispatch:
+        for rows in range(1, 20):
+            assert torch.equal(torch.relu(rows_of(mesh, rows)).to_local(), torch.ones(rows, 8))
+            assert dispatch.cache_info().entries == min(rows, 4)
+        for rows in (19, 18, 17, 16):
+            torch.relu(rows_of(mesh, rows))
+        assert dispatch.cache_info()[:3] == (4, 19, 4)
+        torch.neg(rows_of(mesh, 1))
+        assert dispatch.cache_info()[:3] == (4, 20, 5)
+
+
+def test_classes_of_one_op_never_outgrow_their_limit(mesh):
+    """The oldest shape classes of an op go."""
+    with running(ShapeClass(most_classes=4)) as dispatch:
+        for ndim in range(1, 9):
+            for rows in (2, 3):  # the second one belongs to the class of the first
+                torch.relu(placed(mesh, torch.ones([rows] + [2] * ndim), Shard(0)))
+            recipes_and_classes = dispatch.cache_info().entries
+            assert recipes_and_classes == ndim + min(ndim, 4)
+        assert dispatch.cache_info()[:2] == (8, 8)
+
+
+def in_torchs_cache() -> int:
+    return torch._C._get_DTensor_sharding_propagator_cache_stats()[1]
+
+
+def test_misses_never_take_more_bytes_than_their_limit(mesh):
+    """All caches, torch's too, are cleared when misses have added the most bytes."""
+    with running(InternedDispatch(most_bytes=100_000)) as dispatch:
+        kept = []
+        for rows in range(1, 101):
+            torch.relu(rows_of(mesh, rows))
+            kept.append((dispatch.cache_info().entries, in_torchs_cache()))
+        assert dispatch.cache_info()[:2] == (0, 100)
+    assert 10 < max(of_torch for _, of_torch in kept) < 30
+    assert all(entries == of_torch for entries, of_torch in kept)
+
+
+@pytest.mark.parametrize(("most_recipes", "is_cleared"), [(4, False), (1000, True)])
+def test_only_recipes_that_are_kept_count(mesh, most_recipes, is_cleared):
+    """Bytes of recipes that were replaced do not count towards the limit; those of others do."""
+    with running(ShapeClass(most_recipes=most_recipes, most_bytes=40_000)) as dispatch:
+        for rows in range(2, 102):
+            x = rows_of(mesh, rows)
+            hash(x._spec)  # so that a recipe is kept for it
+            torch.relu(x)
+        hits, misses, entries, *_ = dispatch.cache_info()
+        assert hits + misses == 100
+        assert (misses > 1) is is_cleared
+        assert entries < 100
+
+
+def test_no_cache_of_torch_is_cleared_while_torch_dispatches(mesh):
+    """While Python decomposes an op without a strategy, C++ holds a pointer into its cache."""
+    decide, kept = PROPAGATOR.propagate_op_sharding_non_cached, []
+
+    def without_strategies(schema: OpSchema) -> OutputSharding:
+        kept.append((schema.op, in_torchs_cache()))
+        if schema.op is aten.flatten.using_ints:
+            raise NotImplementedError
+        return decide(schema)
+
+    with (
+        running(InternedDispatch(most_bytes=-1)),
+        mock.patch.object(PROPAGATOR, "propagate_op_sharding_non_cached", without_strategies),
+        torch.inference_mode(),  # else autograd decomposes it
+    ):
+        for columns in (8, 4):
+            torch.relu(rows_of(mesh, 2))
+            torch.flatten(rows_of(mesh, 2, columns))
+    entries = dict(kept[-2:])
+    assert list(entries) == [aten.flatten.using_ints, aten.view.default]
+    assert entries[aten.view.default] >= entries[aten.flatten.using_ints] > 0
+
+
+def test_hits_misses_entries_and_bytes_are_counted(dispatch, mesh):
+    """The counts are those of the calls, and `clear` resets them; an error is a miss."""
+    with running(dispatch):
+        for _ in range(3):
+            torch.relu(rows_of(mesh, 1))
+        assert dispatch.cache_info()[:3] == (2, 1, 1)
+        small = dispatch.cache_info().bytes
+        assert small > 1000
+        for rows in range(1, 60, 2):
+            torch.relu(rows_of(mesh, rows, columns=5))
+        assert dispatch.cache_info().bytes > 2 * small
+        dispatch.clear()
+        assert dispatch.cache_info()[:3] == (0, 0, 0)
+        assert dispatch.cache_info().bytes < small
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                torch.mm(rows_of(mesh, 2), rows_of(mesh, 3))
+        assert dispatch.cache_info()[:3] == (0, 2, 0)
+
+
+def test_shared_objects_are_counted_once_and_meshes_not_at_all(mesh):
+    """The bytes of a cache are those of its keys and values, without what exists anyway."""
+    shared = bytes(10_000)
+    table: BoundedTable[int, Any] = BoundedTable(2)
+    empty = bytes_held([table])
+    table.add(1, [shared, mesh])
+    alone = bytes_held([table])
+    assert 10_000 < alone - empty < 11_000
+    table.add(2, [shared, mesh, torch.relu, torch])
+    assert bytes_held([table]) - alone < 1000
+    table.add(3, None)  # in place of the first one
+    assert list(table.entries) == [2, 3]
+
+
+# Threads
+
+THREADS = 8
+KINDS: list[Callable[[], InternedDispatch]] = [
+    lambda: InternedDispatch(most_recipes=3),
+    InternedDispatch,
+    lambda: ShapeClass(most_classes=2),
+    ShapeClass,
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_threads_get_right_results_while_entries_are_evicted(kind):
+    """Threads that share a cache have torch's values, and may read its counts."""
+    mesh = mesh_of(4)
+    weight = counted(8, 4)
+    shared = placed(mesh, weight, Replicate())
+    begin = Barrier(THREADS)
+
+    def work(thread: int, dispatch: InternedDispatch) -> int:
+        begin.wait(timeout=60)
+        right = 0
+        for step in range(25):
+            rows, columns = 1 + (step * (thread + 3)) % 7, 8
+            local = counted(rows, columns) + thread
+            x = placed(mesh, local, Shard(0))
+            made: list[DTensor] = [torch.relu(x @ shared), x * 2.0 + x, x.t(), x.view(-1, 2, 4)]
+            expected = [local @ weight, local * 2.0 + local, local.t(), local.view(-1, 2, 4)]
+            right += all(
+                torch.equal(one.to_local(), other) and one.shape.numel() == 4 * other.numel()
+                for one, other in zip(made, expected, strict=True)
+            )
+            if step % 8 == 0:
+                dispatch.cache_info()
+        return right
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with running(kind()) as dispatch, ThreadPoolExecutor(THREADS) as pool:
+            right = list(pool.map(work, range(THREADS), [dispatch] * THREADS))
+    finally:
+        sys.setswitchinterval(interval)
+    assert right == [25] * THREADS
+
+
+def test_backward_runs_in_any_thread(dispatch, mesh):
+    """Gradients that threads compute at once are those of one thread."""
+    local = counted(2, 8)
+
+    def gradient(number: int) -> torch.Tensor:
+        up = torch.nn.Parameter(placed(mesh, counted(8, 4) / 100, Shard(1)))
+        down = torch.nn.Parameter(placed(mesh, counted(4, 8) / 100, Shard(0)))
+        x = placed(mesh, local + number, Replicate())
+        (torch.tanh(x @ up) @ down).pow(2).sum().backward()
+        assert up.grad.placements == (Shard(1),)
+        return up.grad.to_local()
+
+    expected = [gradient(number) for number in range(4)]
+    with running(dispatch), ThreadPoolExecutor(4) as pool:
+        for found, right in zip(pool.map(gradient, range(4)), expected, strict=True):
+            torch.testing.assert_close(found, right, rtol=0, atol=0)
+
+
+def test_an_equal_mesh_of_another_rank_gets_no_recipe_of_the_first_one(dispatch):
+    """Torch keys the meshes of threaded ranks by thread id, and thread ids are reused."""
+    first = mesh_of(4)
+    last = DeviceMesh("cpu", [0, 1, 2, 3], mesh_dim_names=first.mesh_dim_names, _rank=3)
+    assert last == first
+    made: list[tuple[Any, ...]] = []
+
+    def play(mesh: DeviceMesh) -> None:
+        x = placed(mesh, counted(2, 8), Shard(0))
+        results = [torch.relu(x), x + 1, x.view(-1, 2, 4)] * 2
+        made.append(tuple(result._spec.mesh.get_coordinate() for result in results))
+
+    with running(dispatch):
+        for mesh in (first, last):
+            thread = Thread(target=play, args=(mesh,))
+            thread.start()
+            thread.join()
+    assert made == [((0,),) * 6, ((3,),) * 6]

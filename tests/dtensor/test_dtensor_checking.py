@@ -1,0 +1,158 @@
+"""Under `accelerate(check=...)` torch decides as well; ops decided differently stay with torch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from outcomes import described
+from small_world import counted, mesh_of, placed
+from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor._op_schema import OutputSharding
+from torch_state import is_changed, torch_now
+
+from harness.contract import UsageError
+from planners.dtensor.accelerate import accelerate
+from planners.dtensor.cache.self_checking import DifferentDecision
+from planners.dtensor.dispatch.torch_path import clear_torch_caches
+from planners.dtensor.search import cheapest, staying, tensor_meta
+
+aten = torch.ops.aten
+
+pytestmark = pytest.mark.usefixtures("cold")
+
+
+def test_agreement_is_counted_without_a_warning(step):
+    """With check=1 each op is a check, and none differs."""
+    expected = [described(step(rows)) for rows in (2, 3, 2, 5)]
+    with accelerate(check=1) as accelerated:
+        assert [described(step(rows)) for rows in (2, 3, 2, 5)] == expected
+        info = accelerated.cache_info()
+    assert (info.checks, info.differences) == (4 * 6, 0)
+    assert info.hits > 0
+
+
+def test_a_share_of_the_ops_is_checked_and_the_same_ones_each_time(step):
+    """Ranks that run the same ops check the same calls."""
+    counts = []
+    for _ in range(2):
+        with accelerate(check=0.25) as accelerated:
+            for _ in range(20):
+                step(2)
+            counts.append(accelerated.cache_info().checks)
+    assert counts[0] == counts[1]
+    assert 0.1 * 120 < counts[0] < 0.4 * 120
+
+
+def test_equal_numbers_of_other_types_are_no_difference():
+    """Torch's cache answers for 2.0 what it has decided for 2, but knows 1 from 1.0 in a sum."""
+    x = placed(mesh_of(4), counted(2, 8), Shard(0))
+    with accelerate(check=1) as accelerated:
+        for order in (2, 2.0, 2):
+            torch.linalg.vector_norm(x, order)
+        for number in (1, 1.0, True, 1):
+            assert (x.long() + number).dtype == (x.to_local().long() + number).dtype
+        assert accelerated.cache_info().differences == 0
+
+
+# Wrong decisions
+
+
+@contextmanager
+def wrong_search() -> Iterator[None]:
+    search = cheapest.cheapest_strategy
+
+    def wrong(mesh: Any, schema: Any, *rest: Any, **options: Any) -> Any:
+        strategy = search(mesh, schema, *rest, **options)
+        if schema.op is aten.tanh.default:
+            made = cheapest._expand_exhaustively(mesh, schema, *rest, **options).strategies
+            strategy.strategies = [spec for spec in made if spec.output_spec.is_replicated()]
+        return strategy
+
+    with (
+        mock.patch.object(staying, "decide_without_redistribution", return_value=None),
+        mock.patch.object(cheapest, "cheapest_strategy", wrong),
+    ):
+        yield
+
+
+def wrong_decision() -> Any:
+    decide = staying.decide_without_redistribution
+
+    def wrong(schema: Any) -> Any:
+        sharding = decide(schema)
+        if schema.op is aten.tanh.default:
+            sharding.output_spec.placements = (Replicate(), Replicate())
+        return sharding
+
+    return mock.patch.object(staying, "decide_without_redistribution", wrong)
+
+
+def wrong_meta() -> Any:
+    ask = tensor_meta.meta_of
+
+    def wrong(schema: Any) -> Any:
+        meta = ask(schema)
+        return meta._replace(dtype=torch.float64) if schema.op is aten.tanh.default else meta
+
+    return mock.patch.object(tensor_meta, "meta_of", wrong)
+
+
+@pytest.mark.parametrize("wrong", [wrong_search, wrong_decision, wrong_meta])
+def test_a_wrong_choice_is_caught_and_torch_chooses_from_then_on(wrong, step):
+    """A wrong decision after a miss gives one warning and torch's results."""
+    expected = described(step(2))
+    clear_torch_caches()
+    with wrong(), accelerate(check=1) as accelerated:
+        with pytest.warns(DifferentDecision, match=r"aten\.tanh"):
+            assert described(step(2)) == expected
+        assert described(step(2)) == expected
+        step(3)
+        assert accelerated.cache_info().differences == 1
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_a_wrong_cache_is_caught_and_its_op_is_torchs_from_then_on(rows, step):
+    """A cached spec that was changed in place is noticed, at its size and at a new size."""
+    before, expected = torch_now(), described(step(rows))
+    with accelerate(check=1) as accelerated:
+        hidden = step(2)[0]
+        hidden._spec.placements = (Partial(), Shard(0))
+        with pytest.warns(DifferentDecision) as warned:
+            assert described(step(rows)) == expected
+        (text,) = [str(warning.message) for warning in warned]
+        assert all(part in text for part in (str(aten.tanh.default), "the result is", "Spec(f32"))
+        assert described(step(rows)) == expected
+        assert accelerated.cache_info().differences == 1
+    assert not is_changed(before)
+
+
+def test_a_wrong_decision_of_an_op_in_place_is_caught_before_it_is_done():
+    """An op in place runs once, by torch's decision."""
+    mesh = mesh_of(4)
+    x, y = (placed(mesh, counted(2, 8), Shard(0)) for _ in range(2))
+
+    def wrong(schema: Any) -> OutputSharding:
+        return OutputSharding(placed(mesh, counted(8, 8), Replicate())._spec)
+
+    with (
+        mock.patch.object(staying, "decide_without_redistribution", wrong),
+        accelerate(check=1),
+        torch.no_grad(),
+    ):
+        with pytest.warns(DifferentDecision, match=r"aten\.add_"):
+            x.add_(y)
+        x.add_(y)
+    assert torch.equal(x.to_local(), counted(2, 8) * 3)
+
+
+@pytest.mark.parametrize("check", [-0.1, 1.5, float("nan"), "1", None, True])
+def test_a_share_that_is_none_is_refused(check):
+    """A share outside of 0 to 1 is refused, and nothing changes."""
+    before = torch_now()
+    with pytest.raises(UsageError, match="check must be a share"):
+        accelerate(check=check)
+    assert not is_changed(before)
+    accelerate().stop()

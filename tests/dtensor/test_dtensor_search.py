@@ -1,0 +1,311 @@
+"""The search for the cheapest strategy chooses as torch does, and leaves special cases to torch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from inspect import signature
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings, strategies as st
+from outcomes import outcome
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, _collective_utils as prices
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, ShardOrderEntry, TensorMeta
+from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy, OutputSharding
+from torch.distributed.tensor._ops import utils
+from torch.distributed.tensor._redistribute import use_min_cost_redistribution_plan
+from torch.distributed.tensor._sharding_prop import _select_min_cost_strategy
+from torch.distributed.tensor.placement_types import _MaskPartial, _StridedShard
+
+from planners.dtensor.programs.world import start_world
+from planners.dtensor.search import staying
+from planners.dtensor.search.cheapest import cheapest_strategy
+from planners.dtensor.search.dispatches import exact_misses
+from planners.dtensor.search.staying import decide_without_redistribution
+
+pytestmark = pytest.mark.usefixtures("meshes")
+
+aten = torch.ops.aten
+
+SHAPES = ((4,), (2, 4), (2, 2, 2))
+REDUCE_OPS = ("sum", "avg", "max")
+SIZES = st.sampled_from([1, 2, 3, 5, 8, 16, 64, 1000])
+UPSTREAM = utils.expand_to_full_mesh_op_strategy
+(STRATEGY_FILTER,) = {  # its names, by release of torch
+    "is_valid_strategy_cb",
+    "full_mesh_strategy_filter",
+}.intersection(signature(UPSTREAM).parameters)
+
+
+@pytest.fixture(scope="module")
+def meshes() -> Iterator[dict[tuple[int, ...], DeviceMesh]]:
+    """Return meshes by shape, in a world of 16 ranks; this process is the first rank."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    start_world(16)
+    yield {shape: init_device_mesh("cpu", shape) for shape in SHAPES}
+    dist.destroy_process_group()
+
+
+def tensor(mesh, shape, placements):
+    empty = torch.empty(shape, device="meta")
+    meta = TensorMeta(empty.shape, empty.stride(), empty.dtype)
+    return DTensorSpec(mesh, tuple(placements), tensor_meta=meta)
+
+
+def as_schema(inputs, **keyword_arguments):
+    strategies = tuple(OpStrategy([OpSpec(spec)]) for spec in inputs)
+    return OpSchema(aten.add.Tensor, strategies, keyword_arguments)
+
+
+@contextmanager
+def searched() -> Iterator[None]:
+    """Search the cheapest strategy of every op, also of ops that need no redistribution."""
+    decides_none = mock.patch.object(staying, "decide_without_redistribution", return_value=None)
+    with decides_none, exact_misses():
+        yield
+
+
+def placements(dims, reduce_ops=REDUCE_OPS):
+    """Draw placements on one mesh dim of a tensor with `dims` dims."""
+    shards = [Shard(dim) for dim in range(dims)]
+    return st.sampled_from([Replicate(), *shards, *map(Partial, reduce_ops)])
+
+
+def propagated(op_schema):
+    propagator = DTensor._op_dispatcher.sharding_propagator
+    sharding = propagator.propagate_op_sharding_non_cached(op_schema)
+    moved = sharding.redistribute_schema
+    return (
+        sharding.output_spec,
+        sharding.needs_redistribute,
+        sharding.use_val_from_redistribute_schema,
+        moved and (moved.op, moved.args_schema, moved.kwargs_schema),
+    )
+
+
+# Ops and their arguments, by a function `new` that draws a tensor of a shape, and four sizes.
+OPS = {
+    "mm": lambda new, b, m, k, n: (aten.mm.default, (new(m, k), new(k, n))),
+    "addmm": lambda new, b, m, k, n: (aten.addmm.default, (new(1, n), new(m, k), new(k, n))),
+    "bmm": lambda new, b, m, k, n: (aten.bmm.default, (new(b, m, k), new(b, k, n))),
+    "mul": lambda new, b, m, k, n: (aten.mul.Tensor, (new(m, n), new(m, 1))),
+    "maximum": lambda new, b, m, k, n: (aten.maximum.default, (new(m, n), new(n))),
+    "in place": lambda new, b, m, k, n: (aten.add_.Tensor, (new(m, n), new(m, n))),
+    "relu": lambda new, b, m, k, n: (aten.relu.default, (new(b, m, n),)),
+    "foreach": lambda new, b, m, k, n: (
+        aten._foreach_add.List,
+        ([new(m, n), new(b, k)], [new(m, n), new(b, k)]),
+    ),
+    "layer norm": lambda new, b, m, k, n: (
+        aten.native_layer_norm_backward.default,
+        (
+            *(new(b, m, n), new(b, m, n), [n], new(b, m, 1), new(b, m, 1)),
+            *(new(n), new(n), [True, True, m > 2]),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("shape", SHAPES)
+@settings(max_examples=8)
+@given(data=st.data())
+def test_ops_propagate_as_in_torch(meshes, shape, op, data):
+    """Any inputs have torch's decision, by the search alone and by all that decides a miss."""
+    mesh, sizes = meshes[shape], [data.draw(SIZES) for _ in "bmkn"]
+
+    def new(*shape):
+        reduce_ops = data.draw(st.sampled_from([("sum",), ("sum", "avg"), ("max",)]))
+        kinds = placements(len(shape), reduce_ops)
+        return tensor(mesh, shape, [data.draw(kinds) for _ in range(mesh.ndim)])
+
+    op_schema = OpSchema(*OPS[op](new, *sizes), {})
+    expected = outcome(propagated, op_schema)
+    with searched():
+        assert outcome(propagated, op_schema) == expected
+    with exact_misses():
+        assert outcome(propagated, op_schema) == expected
+
+
+@st.composite
+def made_up(draw, meshes):
+    """Draw strategies of an op, for outputs partly without placements and inputs of any shape."""
+    mesh = meshes[draw(st.sampled_from(SHAPES))]
+    shapes = draw(st.lists(st.lists(SIZES, min_size=1, max_size=2), min_size=1, max_size=3))
+    outputs = draw(st.integers(0, 2))
+    kinds = placements(2, draw(st.sampled_from([REDUCE_OPS, ("sum",), ()])))
+    columns = [kinds] * outputs + [placements(len(shape), ("sum", "max")) for shape in shapes]
+    if outputs:
+        columns[draw(st.integers(0, outputs - 1))] = kinds | st.none()
+    strategies = draw(st.lists(st.tuples(*columns).map(list), min_size=1, max_size=6))
+    inputs = [
+        tensor(mesh, shape, [draw(placements(len(shape))) for _ in range(mesh.ndim)])
+        for shape in shapes
+    ]
+    return mesh, inputs, strategies, outputs
+
+
+def chosen(strategy, inputs):
+    """Return torch's choice of a strategy for an op, and for an element of a foreach op."""
+    by_rule = [SimpleNamespace(args_spec=tuple(inputs)), None]
+    specs = [_select_min_cost_strategy(strategy, rule) for rule in by_rule]
+    return [(spec.output_specs, spec.input_specs, spec.redistribute_cost) for spec in specs]
+
+
+@given(data=st.data(), inplace_op=st.booleans(), uneven=st.booleans())
+def test_the_choice_among_made_up_strategies_is_torchs(meshes, data, inplace_op, uneven):
+    """Of any strategies the search keeps those that torch's two rules choose, with their costs."""
+    mesh, inputs, strategies, outputs = data.draw(made_up(meshes))
+    meta = tensor(mesh, (4,), [Replicate()] * mesh.ndim).tensor_meta
+    options = {
+        "input_index": outputs,
+        "inplace_op": inplace_op,
+        "allow_uneven_sharding": uneven,
+        "output_tensor_meta": data.draw(st.sampled_from([None, meta, (meta,), (None, meta)])),
+    }
+
+    def choose(expand):
+        return chosen(expand(mesh, as_schema(inputs), strategies, **options), inputs)
+
+    assert outcome(choose, cheapest_strategy) == outcome(choose, UPSTREAM)
+
+
+@pytest.fixture
+def priced(monkeypatch):
+    """Return a mock that records the calls of torch's cost functions for collectives."""
+    asked = mock.Mock()
+    for name in ("allgather_cost", "allreduce_cost", "reduce_scatter_cost"):
+        asked.attach_mock(mock.Mock(side_effect=getattr(prices, name)), name)
+        monkeypatch.setattr(prices, name, getattr(asked, name))
+    return asked
+
+
+def test_few_combinations_are_priced_and_none_where_nothing_moves(meshes, priced):
+    """The search prices a tenth of what torch prices."""
+    mesh = meshes[2, 2, 2]
+    left = tensor(mesh, (64, 64), [Partial(), Shard(1), Shard(1)])
+    rows, whole = (tensor(mesh, (64, 64), [kind] * 3) for kind in (Shard(0), Replicate()))
+    op_schema = OpSchema(aten.mm.default, (left, rows), {})
+    expected = propagated(op_schema)
+    exhaustive = len(priced.mock_calls)
+    with searched():
+        assert propagated(op_schema) == expected
+        assert 0 < len(priced.mock_calls) - exhaustive < exhaustive / 10
+        priced.reset_mock()
+        output, is_moved, *_ = propagated(OpSchema(aten.mm.default, (rows, whole), {}))
+    assert (output.placements, is_moved, priced.mock_calls) == (rows.placements, False, [])
+
+
+@pytest.mark.parametrize(
+    ("sources", "rows", "is_here"),
+    [
+        (([Shard(0)] * 3, [Replicate()] * 3), 64, True),
+        (([Shard(0)] * 3, [Replicate()] * 3), 3, False),  # shards without elements
+        (([Shard(1), Shard(0), Replicate()], [Replicate(), Shard(0), Shard(1)]), 64, False),
+        (([Shard(1), Shard(0), Replicate()], [Shard(0), Replicate(), Shard(1)]), 64, True),
+        (([Partial(), Shard(0), Replicate()], [Replicate()] * 3), 64, True),
+        (([Partial("max"), Shard(0), Replicate()], [Replicate()] * 3), 64, False),
+        (([Partial(), Shard(1), Replicate()], [Replicate(), Shard(0), Shard(0)]), 64, False),
+    ],
+)
+def test_an_op_that_moves_nothing_is_decided_without_redistribution(meshes, sources, rows, is_here):
+    """Such a decision is torch's; all others are left to the search."""
+    shapes = ((rows, 64), (64, 64))
+    operands = (tensor(meshes[2, 2, 2], *given) for given in zip(shapes, sources, strict=True))
+    op_schema = OpSchema(aten.mm.default, tuple(operands), {})
+    sharding = decide_without_redistribution(op_schema)
+    assert (sharding is not None) is is_here
+    if sharding is not None:
+        assert sharding == OutputSharding(propagated(op_schema)[0])
+
+
+# Special cases
+
+STRATEGIES = [[Replicate(), Replicate()], [Shard(0), Shard(0)]]
+
+
+class SymbolicSize(int):
+    """A size that only behaves like an integer, as the symbolic sizes of torch's tracing do."""
+
+
+def _other(rows, **changes):
+    given = {"mesh": rows.mesh, "placements": rows.placements, "tensor_meta": rows.tensor_meta}
+    return as_schema([DTensorSpec(**{**given, **changes})])
+
+
+SPECIAL = {
+    "strided": lambda rows: (
+        _other(rows, placements=(_StridedShard(0, split_factor=4), Shard(0))),
+        STRATEGIES,
+    ),
+    "ordered": lambda rows: (
+        _other(rows, shard_order=(ShardOrderEntry(tensor_dim=0, mesh_dims=(1, 0)),)),
+        STRATEGIES,
+    ),
+    "symbolic": lambda rows: (
+        _other(rows, tensor_meta=rows.tensor_meta._replace(shape=(SymbolicSize(64), 64))),
+        STRATEGIES,
+    ),
+    "elsewhere": lambda rows: (
+        _other(rows, mesh=DeviceMesh("cpu", torch.arange(8, 16).reshape(2, 4))),
+        STRATEGIES,
+    ),
+    "undecided": lambda rows: (
+        OpSchema(aten.relu.default, (OpStrategy([OpSpec(rows), OpSpec(rows)]),), {}),
+        STRATEGIES,
+    ),
+    "keyword": lambda rows: (
+        as_schema([rows], other=OpStrategy([OpSpec(rows)])),
+        [[output, given, given] for output, given in STRATEGIES],
+    ),
+    "masked": lambda rows: (as_schema([rows]), [[_MaskPartial(), Shard(0)], STRATEGIES[0]]),
+}
+
+
+@pytest.mark.parametrize("case", SPECIAL)
+def test_torch_keeps_special_cases(meshes, case):
+    """Where costs depend on more than placements and sizes, torch's strategies are returned."""
+    op_schema, strategies = SPECIAL[case](tensor(meshes[2, 4], (64, 64), [Shard(0), Shard(0)]))
+    expected = UPSTREAM(meshes[2, 4], op_schema, strategies)
+    assert len(expected.strategies) == 4
+    assert cheapest_strategy(meshes[2, 4], op_schema, strategies).strategies == expected.strategies
+
+
+@pytest.mark.parametrize(
+    ("context", "options", "first_rank"),
+    [
+        (use_min_cost_redistribution_plan, {}, 0),
+        (nullcontext, {STRATEGY_FILTER: lambda inputs, outputs: True}, 0),
+        (nullcontext, {}, 8),  # this rank is not in the mesh
+    ],
+)
+def test_torch_keeps_its_other_ways_to_choose(meshes, context, options, first_rank):
+    """Other plans of torch, filters, and ranks outside of the mesh get all strategies."""
+    mesh = DeviceMesh("cpu", torch.arange(first_rank, first_rank + 8).reshape(2, 4))
+    op_schema = as_schema([tensor(mesh, (64, 64), [Shard(0), Shard(0)])])
+    with context():
+        strategy = cheapest_strategy(mesh, op_schema, STRATEGIES, **options)
+    assert len(strategy.strategies) == 4
+
+
+@pytest.mark.parametrize(
+    ("strategies", "dim"),
+    [
+        (STRATEGIES, 2),  # there is no such tensor dim
+        ([], 0),
+        ([[Replicate(), Replicate()], [Shard(0)]], 0),
+        ([[Shard(0), Shard(0)], [Replicate(), Replicate(), Replicate()]], 0),
+        ([[Replicate(), Replicate()], [Shard(0), None]], 0),
+        ([[Replicate(), Replicate()], [None, Shard(0)]], 0),
+        ([[Replicate(), Shard(-1)]], 0),
+    ],
+)
+def test_strategies_that_do_not_fit_the_op_raise_the_same_error(meshes, strategies, dim):
+    """An error in a registered strategy is torch's error."""
+    op_schema = as_schema([tensor(meshes[2, 4], (64, 64), [Shard(dim), Shard(0)])])
+    expected = outcome(UPSTREAM, meshes[2, 4], op_schema, strategies)
+    assert outcome(cheapest_strategy, meshes[2, 4], op_schema, strategies) == expected
