@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from inspect import getattr_static
 from typing import Any, TypeVar
-from unittest.mock import patch
 
 T = TypeVar("T")
 
@@ -48,6 +47,8 @@ def collection_paused() -> Iterator[None]:
 @contextmanager
 def replaced(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
     """Patch attributes in the `with` block, given as (owner, name, new value)."""
+    from unittest.mock import patch  # which imports asyncio; listing variants needs neither
+
     with ExitStack() as patches:
         for owner, name, value in attributes:
             patches.enter_context(patch.object(owner, name, value, create=True))

@@ -31,28 +31,17 @@ class Redistribution:
     moves: tuple[tuple[DTensorSpec, DTensorSpec], ...]
 
 
-class Redistributions:
-    """A recorder of the redistributions that torch makes while it dispatches ops."""
+@contextmanager
+def recorded_in(rewritten: list[Rewritten]) -> Iterator[None]:
+    """Inside the context, add every op to a list when torch rewrites its arguments."""
+    redistribute = DISPATCHER.redistribute_local_args
 
-    def __init__(self) -> None:
-        self.rewritten: list[Rewritten] = []
+    def recorded(info: OpInfo, suggested: OpSchema, *rest: Any) -> None:
+        rewritten.append((info, suggested))
+        redistribute(info, suggested, *rest)
 
-    @contextmanager
-    def recorded(self) -> Iterator[None]:
-        """Inside the context, record every op when torch rewrites its arguments."""
-        redistribute = DISPATCHER.redistribute_local_args
-
-        def recorded(info: OpInfo, suggested: OpSchema, *rest: Any) -> None:
-            self.rewritten.append((info, suggested))
-            redistribute(info, suggested, *rest)
-
-        with mock.patch.object(DISPATCHER, "redistribute_local_args", recorded, create=True):
-            yield
-
-    def taken(self) -> list[Rewritten]:
-        """Return the records since the last call of this method, and drop them."""
-        rewritten, self.rewritten = self.rewritten, []
-        return rewritten
+    with mock.patch.object(DISPATCHER, "redistribute_local_args", recorded, create=True):
+        yield
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     statements=STATEMENTS,
     place=20,
     abilities=Abilities(
-        explain="planners.dtensor.explain:explain",
+        explain="planners.dtensor.quality:explain",
         inventory="planners.dtensor.counting.inventory:inventory",
         series=_RELEASES_OF_TORCH,
     ),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from harness.contract import NotApplicable, Prepared, Topology, WorkloadSpec
-from planners.dtensor.decision import Decision, Redistributions
+from planners.dtensor.decision import Decision, Rewritten, recorded_in
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.programs.build import build_program
@@ -37,41 +37,40 @@ class DTensorProblem:
             "caches": "cold" if self.program.cold else "warm",
         }
 
-    def stepping(self, way: str, dispatch: str = "dispatch.base:Dispatch") -> Prepared[Decision]:
-        """Return the program, ready to be called inside the context manager at `module:function`.
-
-        The context manager takes the program's optimizer. By default torch dispatches.
-        """
-        optimizer = self.program.optimizer
-        if optimizer is None:
-            raise NotApplicable("The workload has no optimizer.")
-        return self.under(dispatch, partial(_named(way), optimizer))
-
     def under(
-        self, dispatch: str, around: Callable[[], AbstractContextManager[None]] = nullcontext
+        self, dispatch: str = "dispatch.base:Dispatch", stepping: str = ""
     ) -> Prepared[Decision]:
         """Return the program, ready to be called under the dispatch class at `module:class`.
 
-        Entering `installed` clears all caches, then warms them with two calls unless the program
-        is marked as cold. All calls are inside the context `around`.
+        By default torch dispatches. `stepping` is the `module:function` of a context manager that
+        gets the program's optimizer, and is around all calls. Entering `installed` clears all
+        caches, then warms them with two calls unless the program is marked as cold.
+
+        Raises NotApplicable if the program has no optimizer for `stepping`.
         """
+        around: Callable[[], AbstractContextManager[None]] = nullcontext
+        if stepping:
+            if self.program.optimizer is None:
+                raise NotApplicable("The workload has no optimizer.")
+            around = partial(_named(stepping), self.program.optimizer)
         made: Dispatch = _named(dispatch)()
-        program, redistributions = self.program, Redistributions()
+        program = self.program
+        rewritten: list[Rewritten] = []
 
         @contextmanager
         def installed() -> Iterator[None]:
-            with playing_one_rank(self.ranks_per_host), redistributions.recorded():
+            with playing_one_rank(self.ranks_per_host), recorded_in(rewritten):
                 clear(made)
                 try:
                     with made.installed(), around():
                         for _ in range(0 if program.cold else _WARM_UPS):
-                            call(program, made, redistributions)
+                            call(program, made, rewritten)
                         yield
                 finally:
                     clear(made)
 
         return Prepared(
-            run=lambda: call(program, made, redistributions),
+            run=lambda: call(program, made, rewritten),
             installed=installed,
             may_fork=program.may_fork,
         )
@@ -87,15 +86,15 @@ def build(workload: WorkloadSpec, topology: Topology) -> DTensorProblem:
     return DTensorProblem(build_program(workload, topology), topology.gpus_in_domain)
 
 
-def call(program: OpProgram, dispatch: Dispatch, redistributions: Redistributions) -> Decision:
+def call(program: OpProgram, dispatch: Dispatch, rewritten: list[Rewritten]) -> Decision:
     """Call a program once and return its decision; a cold program first clears all caches."""
-    redistributions.taken()
+    rewritten.clear()
     if program.cold:
         clear(dispatch)
     outputs = tuple(program.step())
     if program.mesh.device_type == "cuda":
         torch.cuda.synchronize()  # a call ends when its kernels have ended
-    return Decision(program, outputs, redistributions.taken())
+    return Decision(program, outputs, rewritten.copy())
 
 
 def clear(dispatch: Dispatch) -> None:

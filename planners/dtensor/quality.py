@@ -1,5 +1,6 @@
-"""Rate a decision by the cost of its redistributions, in torch's own model of collectives."""
+"""Rate a decision, and explain it, by the cost of its moves in torch's own model of collectives."""
 
+from collections import Counter
 from collections.abc import Mapping
 from itertools import chain
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from torch.distributed.tensor import _sharding_prop
 from torch.distributed.tensor._collective_utils import redistribute_cost
 from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 
+from harness.contract import Explanation, Question, Section, UsageError
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.dispatch.torch_path import PROPAGATOR
 from planners.dtensor.problem import DTensorProblem
@@ -31,34 +33,16 @@ class MoveCost(NamedTuple):
         """Whether the op costs more than the cheapest of torch's strategies for it."""
         return self.us > self.cheapest_us * (1 + _ROUNDING)
 
-
-def move_costs(decision: Decision) -> list[MoveCost]:
-    """Return a cost for each op that moves inputs, in order; the least by exhaustive search."""
-    schemas = dict.fromkeys(op.schema for op in decision.redistributions)  # each is searched once
-    cheapest = {schema: cheapest_cost(schema) for schema in schemas}
-    return [
-        MoveCost(
-            str(op.schema.op),
-            tuple(
-                (" ".join(map(str, source.placements)), " ".join(map(str, target.placements)))
-                for source, target in op.moves
-            ),
-            cost_of(op),
-            cheapest[op.schema],
-        )
-        for op in decision.redistributions
-    ]
-
-
-def cost_of(redistribution: Redistribution) -> float:
-    """Return the cost of moving an op's inputs in microseconds, in torch's model."""
-    return sum((redistribute_cost(*move) for move in redistribution.moves), start=0.0)
+    @property
+    def moved(self) -> str:
+        """The moves in words."""
+        return "; ".join(f"{source} becomes {target}" for source, target in self.moves) + "."
 
 
 def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
     """Return the family's qualities: costs in microseconds, and a number of ops."""
     with playing_one_rank(problem.ranks_per_host):
-        costs = move_costs(decision)
+        costs = _move_costs(decision)
     return {
         "redistribute_us": sum((cost.us for cost in costs), start=0.0),
         "cheapest_us": sum((cost.cheapest_us for cost in costs), start=0.0),
@@ -66,7 +50,81 @@ def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
     }
 
 
-def cheapest_cost(schema: OpSchema) -> float:
+def explain(
+    problem: DTensorProblem, decision: Decision, question: Question[Decision]
+) -> Explanation:
+    """Report ops that move inputs, their cost and least cost; UsageError if a rank is given."""
+    if question.rank is not None:
+        raise UsageError("DTensor decides alike for all ranks; leave out --rank.")
+    with playing_one_rank(problem.ranks_per_host):
+        costs = _move_costs(decision)
+        other = None
+        if question.other_decision is not None:
+            other = sum(map(_cost_of, question.other_decision.redistributions))
+    counted = Counter(costs)
+    ops = sorted(counted, key=lambda op: -counted[op] * op.us)
+    total = sum(counted[op] * op.us for op in ops)
+    cheapest = sum(counted[op] * op.cheapest_us for op in ops)
+    lines = [
+        f"{len(costs):,} of {problem.program.size:,} ops move inputs, for {total:.4g} us in all."
+    ]
+    if ops:
+        worst, worse = ops[0], sum(cost.is_worse for cost in costs)
+        lines += [
+            f"Most of it is for {worst.op}: {counted[worst]} x {worst.us:.4g} us. {worst.moved}",
+            f"{worse:,} of them cost more than the cheapest of torch's strategies for the op as "
+            f"called, by {total - cheapest:.4g} us in all."
+            if worse
+            else "Each takes the cheapest of torch's strategies for the op as it was called.",
+        ]
+    if other is not None:
+        lines.append(f"{question.other} moves inputs for {other:.4g} us.")
+    rows: list[tuple[str | float | None, ...]] = [
+        (op.op, op.moved, float(counted[op]), op.us, op.cheapest_us) for op in ops[: question.top]
+    ]
+    if rest := ops[question.top :]:
+        rows.append((f"{len(rest)} more", "", float(sum(counted[op] for op in rest)), None, None))
+    section = Section(
+        "Ops that move inputs, each time in microseconds",
+        ("op", "moved", "times", "us", "cheapest\nus"),
+        tuple(rows),
+    )
+    return Explanation(
+        tuple(lines),
+        (section,) if ops else (),
+        {
+            "redistribute_us": total,
+            "cheapest_us": cheapest,
+            "other_us": other,
+            "ops": [op._asdict() | {"times": counted[op]} for op in ops],
+        },
+    )
+
+
+def _move_costs(decision: Decision) -> list[MoveCost]:
+    """Return a cost for each op that moves inputs, in order; the least by exhaustive search."""
+    schemas = dict.fromkeys(op.schema for op in decision.redistributions)  # each is searched once
+    cheapest = {schema: _cheapest_cost(schema) for schema in schemas}
+    return [
+        MoveCost(
+            str(op.schema.op),
+            tuple(
+                (" ".join(map(str, source.placements)), " ".join(map(str, target.placements)))
+                for source, target in op.moves
+            ),
+            _cost_of(op),
+            cheapest[op.schema],
+        )
+        for op in decision.redistributions
+    ]
+
+
+def _cost_of(redistribution: Redistribution) -> float:
+    """Return the cost of moving an op's inputs in microseconds, in torch's model."""
+    return sum((redistribute_cost(*move) for move in redistribution.moves), start=0.0)
+
+
+def _cheapest_cost(schema: OpSchema) -> float:
     """Return the least cost of moving an op's inputs in microseconds, over all strategies."""
     select = _sharding_prop._select_min_cost_strategy
     least = []

@@ -47,7 +47,7 @@ def no_pytree(problem: "DTensorProblem") -> "Prepared[Decision]":
 @FAMILY.variant("upstream", same_as="no-pytree", source="torch 2.13.0, pytorch/pytorch#167051")
 def upstream(problem: "DTensorProblem") -> "Prepared[Decision]":
     """Torch as installed, with dispatch and its cache in C++"""
-    return problem.under("dispatch.base:Dispatch")
+    return problem.under()
 
 
 @FAMILY.variant("uncached", same_as="upstream", source="torch 2.13.0")
@@ -65,21 +65,21 @@ def interned(problem: "DTensorProblem") -> "Prepared[Decision]":
 @FAMILY.variant("local-step", same_as="upstream", source="shardbench")
 def local_step(problem: "DTensorProblem") -> "Prepared[Decision]":
     """Steps of an optimizer and clipping on local tensors, without dispatch"""
-    return problem.stepping("optimizer.stepping:on_local_tensors")
+    return problem.under(stepping="optimizer.stepping:on_local_tensors")
 
 
 @FAMILY.variant("accelerated", same_as="upstream", source="shardbench")
 def accelerated(problem: "DTensorProblem") -> "Prepared[Decision]":
     """All of `accelerate` and `accelerate_optimizer`, for training"""
-    return problem.stepping("optimizer.stepping:with_everything", "cache.shape_class:ShapeClass")
+    return problem.under("cache.shape_class:ShapeClass", "optimizer.stepping:with_everything")
 
 
 @FAMILY.variant("plain-step", same_as="upstream", source="shardbench")
 def plain_step(problem: "DTensorProblem") -> "Prepared[Decision]":
     """The limit: an optimizer that has only the local tensors, clipped on this rank"""
-    if problem.program.differentiates:
+    if problem.program.optimizer is not None and problem.program.differentiates:
         raise NotApplicable("The gradients are made in each step.")
-    return problem.stepping("optimizer.stepping:on_plain_tensors")
+    return problem.under(stepping="optimizer.stepping:on_plain_tensors")
 
 
 @FAMILY.variant("dijkstra", source="torch 2.13.0, pytorch/pytorch#169438")

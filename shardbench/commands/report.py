@@ -131,27 +131,29 @@ def report(
     results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
     minutes = minutes or (_MINUTES_WITH_LARGE if large else _MINUTES)
     requests = registered_requests(options.found_registry().families, large)
-    told: set[str] = set()
+    store, told = CellStore(results), set[str]()
 
-    def tell() -> None:
+    def tell() -> Path:
         """Write the page, and print the lines of systems that are new."""
-        for line in write(results).lines:
+        page, lines = write(results)
+        for line in lines:
             if line not in told:
                 told.add(line)
                 options.messages.print(line)
+        return page
 
-    tell()
-    page = (out or Path("report")) / "index.html"
-    options.messages.print(
-        f"{page} has these figures. It grows while this measures for at most {minutes:g} min, the "
-        "headlines first."
-    )
-    store, grow = CellStore(results), growing(tell)
-    with measuring_into(store, fresh), time_limit(minutes):
-        measure(headlines(requests), store, settings, then=grow)
-        _profile(results, profiles, settings, with_ladders=flames)
-        measure(requests, store, settings, then=grow)
-    _tell(write(results).page)
+    with measuring_into(store, fresh):
+        page = tell()
+        options.messages.print(
+            f"{page} has these figures. It grows while this measures for at most {minutes:g} min, "
+            "the headlines first."
+        )
+        grow = growing(tell)
+        with time_limit(minutes):
+            measure(headlines(requests), store, settings, then=grow)
+            _profile(results, profiles, settings, with_ladders=flames)
+            measure(requests, store, settings, then=grow)
+    _tell(tell())
 
 
 class TimeIsUp(KeyboardInterrupt):

@@ -51,6 +51,19 @@ def test_a_report_without_time_is_written_of_what_there_is(shardbench, toys):
     assert not list(read_cells(Path("results/report.jsonl")))
 
 
+def test_the_page_is_there_before_anything_is_measured(shardbench, toys, monkeypatch):
+    """It shows the record, and what earlier runs measured."""
+    was_there = []
+
+    def measure(*_, **__):
+        was_there.append(Path("report/index.html").exists())
+
+    monkeypatch.setitem(growing.__globals__, "measure", measure)
+    code, _, err = shardbench(*REPORT)
+    assert code == 0, err
+    assert was_there == [True, True]
+
+
 def test_the_end_of_the_minutes_ends_what_is_running():
     """The time limit is an interrupt, which the block does not see as a failure."""
     began = time.monotonic()

@@ -65,8 +65,8 @@ def test_the_file_that_is_written_is_a_workload_itself(workload):
     assert read_tables("c.csv") == read_tables("b.csv")
 
 
-def test_a_captured_file_is_shown_by_the_family_that_it_is_from(workload):
-    """Without --family, the file tells it."""
+def test_a_captured_file_is_shown_by_the_family_that_it_is_from(workload, shardbench):
+    """Without --family, the file tells it; other families refuse it."""
     from torchrec.distributed.planner import EmbeddingShardingPlanner
 
     problem = build(WorkloadSpec("synthetic", {"tables": "3"}), find_topology("dgx_h100", 8))
@@ -79,7 +79,7 @@ def test_a_captured_file_is_shown_by_the_family_that_it_is_from(workload):
     assert (code, err) == (0, "")
     rows = sum(table.rows for table in problem.tables)
     assert f"3 tables for 3 features, {rows:,} rows" in out
-    code, _, err = workload("show", "mine.json", "--family", "dtensor")
+    code, _, err = shardbench("compare", "experts", "-w", "mine.json")
     assert code == 2
     assert "captured from family 'embedding'" in err
 

@@ -13,8 +13,8 @@ from torch.distributed.tensor._op_schema import OpSpec, OpStrategy
 from harness.contract import InfeasibleDecision, Question, UsageError
 from planners.dtensor import FAMILY
 from planners.dtensor.decision import Decision, fingerprint, validate
-from planners.dtensor.explain import explain
 from planners.dtensor.problem import DTensorProblem
+from planners.dtensor.quality import explain
 
 DRAWN = "miss[dims=2,cases=12,seed={}]/dgx_a100_80gb:16"
 

@@ -22,7 +22,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn import functional
 from torch.utils._debug_mode import DebugMode
 
-from planners.dtensor.decision import Redistributions
+from planners.dtensor.decision import recorded_in
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -391,14 +391,14 @@ def test_a_gradient_of_another_type_is_cast_as_in_torch():
 
 def test_an_op_whose_inputs_are_moved_is_a_hit(mesh):
     """Ops that move their inputs are decided once, and move them in each call."""
-    x, seen = rows(mesh, 2, 8), Redistributions()
+    x, seen = rows(mesh, 2, 8), []
     norms = [x.norm(), whole(mesh, 8, 8).norm()]
-    with played(ACCELERATED["accelerated"]) as accelerated, seen.recorded():
+    with played(ACCELERATED["accelerated"]) as accelerated, recorded_in(seen):
         for times in range(3):
             before = accelerated.cache_info()
             x @ x.t()
             torch.stack(norms)
-            assert len(seen.taken()) == 2
+            assert len(seen) == 2 * (times + 1)
             new = accelerated.cache_info()
             counts = new.misses - before.misses, new.hits - before.hits
             assert counts == ((0, 3) if times else (3, 0))

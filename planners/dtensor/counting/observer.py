@@ -14,7 +14,7 @@ from torch.utils import _pytree
 from harness.contract import Recorder
 from planners.dtensor import problem
 from planners.dtensor.counting.keeping import kept_per_step
-from planners.dtensor.decision import Decision, Redistributions
+from planners.dtensor.decision import Decision, Rewritten
 from planners.dtensor.dispatch.base import Dispatch, bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
 from planners.dtensor.programs import training
@@ -74,14 +74,12 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
             counters["strategies_expanded"] += len(strategy.strategies)
         return select(strategy, *rest)
 
-    def called(
-        program: OpProgram, dispatch: Dispatch, redistributions: Redistributions
-    ) -> Decision:
+    def called(program: OpProgram, dispatch: Dispatch, rewritten: list[Rewritten]) -> Decision:
         """Call the program, and count its cache hits from the caches' own counters."""
         if recorder.current is None:
-            return call(program, dispatch, redistributions)
+            return call(program, dispatch, rewritten)
         before = 0 if program.cold else _hits(dispatch)
-        decision = call(program, dispatch, redistributions)
+        decision = call(program, dispatch, rewritten)
         counters["hits"] += _hits(dispatch) - before
         counters["lookups"] += counters["hits"] + counters["misses"]
         own = dispatch.cache_info()
@@ -90,7 +88,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
         kept = in_cpp if own.bytes else counters["cache_entries"]
         counters["cache_bytes"] = own.bytes + bytes_held(decided[len(decided) - kept :])
         if program.counts_kept:
-            _count_kept(recorder, lambda: call(program, dispatch, redistributions), decided)
+            _count_kept(recorder, lambda: call(program, dispatch, rewritten), decided)
         return decision
 
     attributes: list[tuple[Any, str, Any]] = [

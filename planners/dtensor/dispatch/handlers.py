@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import torch
@@ -97,26 +96,25 @@ class _LayeredDispatcher(OpDispatcher):
         return super()._unwrap_to_op_info_impl(op, *rest, **options)
 
 
-_layers: list[tuple[bool, Layer]] = []
+_layers: list[Layer] = []
 _changing = threading.Lock()
 
 
 @contextmanager
-def layered(layer: Layer, outermost: bool = False) -> Iterator[None]:
+def layered(layer: Layer) -> Iterator[None]:
     """Let C++ take handlers from `layer` inside the context; contexts may end in any order.
 
-    C++ asks the newest layer, which may ask the older layers. `outermost` layers come first.
+    C++ asks the newest layer, which may ask the older layers.
     """
     _prime_cpp_dispatcher()
-    entry = outermost, layer
     with _changing:
-        _layers.append(entry)
+        _layers.append(layer)
         _apply_layers()
     try:
         yield
     finally:
         with _changing:
-            _layers.remove(entry)
+            _layers.remove(layer)
             _apply_layers()
 
 
@@ -127,7 +125,7 @@ def _apply_layers() -> None:
         return
     state = vars(DISPATCHER)
     below: Below = lambda: state[_HANDLERS]  # noqa: E731 - quicker than a method of a dictionary
-    for _, layer in sorted(_layers, key=itemgetter(0)):
+    for layer in _layers:
         answer = layer(below)
         below = partial(answer, DISPATCHER)
     _LayeredDispatcher._custom_op_handlers = property(

@@ -61,11 +61,11 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     numbers of ops and variables of the main block, before and after; and the `fingerprint`. The
     counter `batches` is the number of syncs in the mode that batches all edits.
     """
-    found = _resharded(request, request["mode"])
-    if counters := found["counters"]:
+    resharded = _resharded(request, request["mode"])
+    if counters := resharded["counters"]:
         counters["batches"] = _resharded(request, BATCHED)["counters"]["syncs"]
         counters["edits"] = counters["inserts"] + counters["removals"]
-    return found
+    return resharded
 
 
 HANDLERS = {"reshard": answer}
