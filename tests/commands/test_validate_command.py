@@ -44,8 +44,10 @@ def test_plans_are_measured_on_a_machine_that_was_not_calibrated(shardbench) -> 
     assert json.loads(stored.read_text()) == found
 
 
-def test_memory_is_counted_once_and_then_reused(shardbench) -> None:
-    workload = "synthetic[tables=3,seed=4,weights=cpu,mib=4]"
+@pytest.mark.long
+def test_memory_is_counted_and_kept(shardbench) -> None:
+    """Child processes count the bytes of each rank under each optimizer."""
+    workload = "synthetic[tables=1,seed=4,weights=cpu,mib=4]"
     arguments = ("validate", "--memory", "-w", workload, "-t", "dgx_a100_80gb", "-n", "2")
     code, printed, _ = shardbench(*arguments, "--plans", "1", "--json", "found.json")
     assert code == 0
@@ -57,10 +59,7 @@ def test_memory_is_counted_once_and_then_reused(shardbench) -> None:
         assert abs(estimated["calibrated"] / measured - 1) < 0.05
         assert {"torchrec", "calibrated"} == set(estimated)
     (stored,) = Path("validations").glob("*.memory.jsonl")
-    ranks = stored.read_bytes()
-    assert shardbench(*arguments, "--plans", "1", "--json", "again.json")[0] == 0
-    assert json.loads(Path("again.json").read_text())["ranks"] == found["ranks"]
-    assert stored.read_bytes() == ranks
+    assert stored.read_bytes().count(b"\n") == len(found["ranks"])
 
 
 @pytest.mark.long
