@@ -19,7 +19,7 @@ def test_it_is_found_through_its_entry_point():
 
 def test_every_variant_is_in_the_ladder_or_makes_its_own_decisions():
     """TorchRec's other proposers decide for themselves."""
-    others = {"as-captured", "captured-compiled", "default-compiled", "calibrated"}
+    others = {"as-captured", "captured-compiled", "default-compiled"}
     assert set(FAMILY.variants) == {*LADDER, *OTHER_PROPOSERS, *OWN, *others}
     assert all(FAMILY.find(name).same_as is None for name in OTHER_PROPOSERS)
 
