@@ -4,7 +4,7 @@ import random
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from made_up_suite import PROBLEM, UNKNOWN, asv_benchmark, dice, made_up, older,
 from benchmarks import OUTLINE_FILE, families
 from harness.contract.registry import Registry, load_registry
 from harness.model.errors import NotApplicable, RegistryError, ShardbenchError
+from harness.model.settings import SamplingRule, Settings
 
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = ["time_plan", "track_eyes", "track_different_decision", "track_ratio_to_reference"]
@@ -24,6 +25,15 @@ FUNCTIONS = ["time_plan", "track_eyes", "track_different_decision", "track_ratio
 @pytest.fixture(autouse=True)
 def _outside_of_asv(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(OUTLINE_FILE, raising=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_turns() -> Iterator[None]:
+    """Give each comparison the fewest blocks that have an interval."""
+    rule = SamplingRule(seconds=1.0, least_blocks=4, most_blocks=4, warmup_seconds=0.05)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(families, "_SETTINGS", Settings(sampling=rule))
+        yield
 
 
 @pytest.fixture(scope="module")
