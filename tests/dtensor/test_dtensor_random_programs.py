@@ -76,7 +76,7 @@ def test_random_programs_under_a_mode_have_torchs_results_and_show_them(mode):
     "backend", ["eager", "aot_eager", pytest.param("inductor", marks=needs_compiler)]
 )
 @pytest.mark.parametrize(
-    "seeds", [range(300, 303), pytest.param(range(303, 340), marks=pytest.mark.slow)], ids=str
+    "seeds", [range(300, 302), pytest.param(range(302, 340), marks=pytest.mark.slow)], ids=str
 )
 def test_compiled_random_programs_have_torchs_results(backend, seeds):
     """Programs with compiled ops have torch's results or its errors."""
