@@ -10,8 +10,6 @@ Plans that rate at most z, and plans near a previous one, have more limits; see 
 """
 
 import math
-import os
-import threading
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -37,6 +35,7 @@ from planners.embedding.search.space import (
     Ints,
     SearchSpace,
 )
+from planners.highs import Solver, is_solved, solving
 
 
 def linear_bound(options: Candidates, deadline: Deadline | None = None) -> tuple[float, Ints]:
@@ -107,41 +106,6 @@ def least_possible(
             low = middle + 1
     cost, options = solved[high]
     return max(cost, float(steps[high])), options
-
-
-class Solver(highspy.Highs):
-    """A solver that prints nothing; it must solve only while `solving` is locked."""
-
-    def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
-        """Enable callbacks, as highspy's `__init__` does; since 1.16 that would print a banner."""
-        self.setOptionValue("output_flag", False)
-        super().enableCallbacks()
-
-
-solving = threading.Lock()
-
-
-def is_solved(highs: Solver, deadline: Deadline) -> bool:
-    """Run a solver until the deadline, and return whether its solution is optimal."""
-    with solving:
-        # HiGHS's time limit applies to the sum of all its runs.
-        highs.setOptionValue("time_limit", highs.getRunTime() + max(deadline.left, 0.0))
-        highs.run()
-    return bool(highs.getModelStatus() == highspy.HighsModelStatus.kOptimal)
-
-
-def _stop_workers() -> None:
-    """End HiGHS's threads before a fork: a child would wait forever for threads it does not have.
-
-    HiGHS forbids this during a solve, so it waits for one in another thread.
-    """
-    solving.acquire()
-    highspy.Highs.resetGlobalScheduler(True)
-
-
-os.register_at_fork(
-    before=_stop_workers, after_in_parent=solving.release, after_in_child=solving.release
-)
 
 
 class LinearProgramme:
@@ -238,7 +202,7 @@ class LinearProgramme:
         highs, count = self._highs, len(allowed)
         columns = np.arange(1, 1 + count, dtype=np.int32)
         highs.changeColsBounds(count, columns, np.zeros(count), allowed.astype(np.float64))
-        return highs.getSolution() if is_solved(highs, deadline) else None
+        return highs.getSolution() if is_solved(highs, deadline.left) else None
 
     def _lacks_memory(self, allowed: Bools) -> bool:
         """Whether the solver's dual ray proves that the options exceed the limits other than time.

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from planners.embedding.best_plan.candidates import ROUNDING, Candidates
-from planners.embedding.best_plan.linear import solving
 from planners.embedding.best_plan.parts import HOST, RANK, parts_of, places, rounds
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Ints, load_of
+from planners.highs import solving
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import IntVar

@@ -16,12 +16,12 @@ import highspy
 import numpy as np
 
 from planners.embedding.best_plan.candidates import SAFETY, Bools, Candidates
-from planners.embedding.best_plan.linear import Solver, is_solved
 from planners.embedding.best_plan.parts import HOST, RANK, parts_of
 from planners.embedding.best_plan.presolve import Presolve, climb
 from planners.embedding.best_plan.pricing import Items, most_valuable_pattern
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints
+from planners.highs import Solver, is_solved
 
 # Larger problems: with more shards, a pattern takes too long to find; with more tables, the linear
 # bound is close to the best rating anyway.
@@ -191,7 +191,7 @@ class _Master:
 
         The values of all tables, and of all devices, sum to 1.
         """
-        is_solved(self._highs, Deadline())
+        is_solved(self._highs, math.inf)
         solution = self._highs.getSolution()
         duals = np.array(solution.row_dual)
         worth = np.maximum(duals[: self._tables], 0.0)

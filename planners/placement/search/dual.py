@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from planners.placement.compiled import compiled
 from planners.placement.problem import Choice, Ints
-from planners.placement.search.graph import BARRED, Graph
+from planners.placement.search.graph import Graph
 
 Floats = NDArray[np.float64]
 

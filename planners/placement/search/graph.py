@@ -100,7 +100,7 @@ def fewest_moments(graph: Graph) -> Graph:
     The least bytes of every block are taken from the capacity.
     """
     widths = np.diff(graph.first)[graph.owner]
-    at = np.repeat(graph.block, widths) + _counting(widths)
+    at = np.repeat(graph.block, widths) + counting(widths)
     begins = np.cumsum(widths) - widths
     usage = graph.usage[at]
     least = np.minimum.reduceat(usage, begins) if len(begins) else begins
@@ -138,7 +138,7 @@ def fewest_moments(graph: Graph) -> Graph:
     )
 
 
-def _counting(lengths: Ints) -> Ints:
-    """Return 0, 1, ... up to before each length, one after the other."""
+def counting(lengths: Ints) -> Ints:
+    """Return 0, 1, ... up to before each length, for one length after the other."""
     total = int(lengths.sum())
     return np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)

@@ -119,9 +119,7 @@ def reduced(graph: Graph) -> Reduced:
         capacity=graph.capacity - fixed,
         constant=constant,
     )
-    return Reduced(
-        fewest_moments(smaller), kept, local[taken], base, merged, into, lift_at, lift
-    )
+    return Reduced(fewest_moments(smaller), kept, local[taken], base, merged, into, lift_at, lift)
 
 
 @compiled
@@ -326,7 +324,7 @@ def _followed(
 
 
 @compiled
-def reduce_all(  # noqa: D417
+def reduce_all(
     first: Ints,
     cost: Ints,
     tail: Ints,
