@@ -6,14 +6,13 @@ searches, and sums in Python's integers, which cannot overflow.
 """
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Choice = Ints
-"""A decision: the state of each node, counted from 0 in each node."""
+"""The state of each node, counted from 0 in each node."""
 
 FORBIDDEN = 10**18
 """The cost that files give to a state or a pair which must not be chosen."""
@@ -69,10 +68,18 @@ class PlacementProblem:
         """Return the problem with another limit on the search."""
         return replace(self, seconds=seconds, known=dict(self.known))
 
-    @cached_property
+    @property
     def widths(self) -> Ints:
         """The number of states of each node."""
         return np.diff(self.first)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A decision: a choice, and the bound that its search proved for all choices (0: none)."""
+
+    choice: Choice
+    bound: int = 0
 
 
 def chosen_pairs(problem: PlacementProblem, choice: Choice) -> Ints:

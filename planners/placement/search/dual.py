@@ -14,27 +14,13 @@ from numpy.typing import NDArray
 from planners.placement.compiled import compiled
 from planners.placement.problem import Choice, Ints
 from planners.placement.search.graph import Graph
+from planners.placement.search.halves import Halves
 
 Floats = NDArray[np.float64]
 
 _SCALE = 1024  # costs are multiplied by it before messages are rounded
 _PRICE_BITS = 40
-
-
-class Halves:
-    """Halves of edges by node: half 2 * e is the tail's end of edge e, half 2 * e + 1 the head's.
-
-    Attributes:
-        begins: shape (nodes + 1,); where the halves of each node begin in `halves`.
-        halves: the halves of all nodes.
-        message: shape (2 * edges + 1,); where the message of each half begins.
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        ends = np.stack([graph.tail, graph.head], axis=1).ravel()
-        self.halves = np.argsort(ends, kind="stable")
-        self.begins = np.searchsorted(ends[self.halves], np.arange(graph.nodes + 1))
-        self.message = np.concatenate([[0], np.cumsum(np.diff(graph.first)[ends])])
+_MOST_GAP = 1.2
 
 
 class Dual:
@@ -62,10 +48,10 @@ class Dual:
         add_blocks(costs, graph.first, graph.owner, graph.block, graph.usage, of_block)
         return costs
 
-    def sweep(self, target: float) -> Choice:
+    def sweep(self, target: float = math.inf) -> Choice:
         """Pass messages forward and back, change the prices, and return a choice.
 
-        `target` is a cost that the bound should come near to, e.g. that of a known plan.
+        `target` is the cost of a plan; the bound never passes it.
         """
         graph, halves = self.graph, self.halves
         choice = np.zeros(graph.nodes, dtype=np.int64)
@@ -97,7 +83,8 @@ class Dual:
             self.used = 0.9 * self.used + 0.1 * graph.used_by(choice)
             excess = self.used - graph.capacity
             length = float(excess @ excess)
-            distance = max(target - bound, 1e-4 * abs(bound))
+            goal = min(target, _MOST_GAP * abs(bound))
+            distance = max(goal - bound, 1e-4 * abs(bound))
             if length > 0:
                 self.prices = np.maximum(self.prices + self.step * distance / length * excess, 0.0)
         return choice

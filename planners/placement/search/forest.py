@@ -21,6 +21,7 @@ class ForestSearch:
     """A choice that changes step by step, and the best one within the limit on memory so far."""
 
     def __init__(self, dual: Dual, start: Choice) -> None:
+        """Begin with a choice, which may use too many bytes."""
         self.graph: Graph = dual.graph
         self.dual = dual
         self.choice = start.copy()
@@ -139,9 +140,10 @@ def forest_steps(
         for m in range(moments):
             full = penalty[0] if used[m] > capacity[m] else 0.0
             dear[m + 1] = dear[m] + factor * (paid[m + 1] - paid[m]) + full
-        # 2. A random region, breadth first, and in it a forest: a node with at most one neighbour in
-        # the forest so far joins it; one with two might close a circle and stays as it is.
-        size = min(size_limit, int(2.0 * np.exp(np.random.random() * np.log(size_limit / 2.0 + 1))))
+        # 2. A random region, breadth first, and in it a forest: a node with at most one neighbour
+        # in the forest so far joins it; one with two might close a circle and stays as it is.
+        share = np.random.random()
+        size = min(size_limit, int(2.0 * np.exp(share * np.log(size_limit / 2.0 + 1))))
         start = np.random.randint(nodes)
         region[0], count, visited, members = start, 1, 0, 0
         seen[start] = step

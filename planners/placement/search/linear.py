@@ -4,6 +4,7 @@ A variable for each state and each allowed pair of states. The programme begins 
 memory; rows for the moments with most bytes too many are added until a solution fits.
 """
 
+from itertools import pairwise
 from time import monotonic
 
 import highspy
@@ -11,8 +12,9 @@ import numpy as np
 
 from planners.highs import Solver, is_solved
 from planners.placement.problem import Choice, Ints
-from planners.placement.search.dual import Floats, Halves
+from planners.placement.search.dual import Floats
 from planners.placement.search.graph import BARRED, Graph, counting
+from planners.placement.search.halves import Halves
 
 _PEAKS = 12
 _LARGEST_COST = 1e5
@@ -109,12 +111,7 @@ class Programme:
             if len(values) < states or self._highs.getInfo().objective_function_value > 1e29:
                 break
             first = self.graph.first
-            choice = np.array(
-                [
-                    np.argmax(values[begin:end])
-                    for begin, end in zip(first[:-1], first[1:], strict=True)
-                ]
-            )
+            choice = np.array([np.argmax(values[begin:end]) for begin, end in pairwise(first)])
             fractions = np.zeros(states)
             fractions[first[:-1] + choice] = 1.0
             if self._add_rows(fractions):

@@ -10,6 +10,7 @@ Edges and nodes whose surroundings changed wait in two stacks, until both are em
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +61,13 @@ class Reduced:
             states = self.states[self.graph.first[node] : self.graph.first[node + 1]]
             at[node] = np.argmax(states == whole[self.kept[node]])
         return at
+
+
+def unreduced(graph: Graph) -> Reduced:
+    """Return a graph as it is, in the form of a reduced one."""
+    nodes, none = np.arange(graph.nodes), np.zeros(0, dtype=np.int64)
+    states = np.arange(len(graph.cost)) - np.repeat(graph.first[:-1], np.diff(graph.first))
+    return Reduced(graph, nodes, states, 0 * nodes, none, none, none, none)
 
 
 def reduced(graph: Graph) -> Reduced:
@@ -335,8 +343,8 @@ def reduce_all(
     owner: Ints,
     block: Ints,
     usage: Ints,
-):
-    """Apply all rules until none applies; the arrays are changed, `room` is the size of matrices."""
+) -> tuple[Any, ...]:
+    """Apply all rules until none applies; changes the arrays. `room` is the size of matrices."""
     nodes, edges = len(first) - 1, len(tail)
     alive = np.ones(len(cost), dtype=np.bool_)
     is_live = np.ones(edges, dtype=np.bool_)
