@@ -53,6 +53,7 @@ FAMILY: Family["PlacementProblem", "Plan"] = Family(
     place=60,
     abilities=Abilities(
         planning="planners.placement.planning:PLANNING",
+        explain="planners.placement.explaining:explain",
         figures="planners.placement.implementation:figures",
     ),
 )

@@ -9,12 +9,14 @@
 import math
 from time import monotonic
 
+import numpy as np
+
 from harness.contract import InfeasibleDecision
 from planners.placement.problem import PlacementProblem, Plan
 from planners.placement.search.descent import descended, smallest
 from planners.placement.search.dual import Dual, proven
 from planners.placement.search.forest import ForestSearch
-from planners.placement.search.graph import BARRED, Graph, graph_of
+from planners.placement.search.graph import BARRED, graph_of
 from planners.placement.search.halves import Halves
 from planners.placement.search.linear import Programme
 from planners.placement.search.reduction import Reduced, reduced
@@ -37,6 +39,8 @@ def by_programme(small: Reduced, seconds: float) -> Plan:
     """Return the integer programme's plan, with the bound of its relaxation."""
     deadline = monotonic() + seconds
     graph, halves = small.graph, Halves(small.graph)
+    if not graph.nodes:  # the reductions have decided everything
+        return Plan(small.lifted(np.zeros(0, dtype=np.int64)), graph.constant)
     start = descended(graph, smallest(graph))
     cost = graph.cost_of(start)
     first = start if cost < BARRED else None
@@ -73,12 +77,10 @@ def by_search(small: Reduced, seconds: float) -> Plan:
 
 
 def quick_bound(problem: PlacementProblem) -> int:
-    """Return a proven bound, with a number of sweeps that does not depend on the machine."""
-    return graph_bound(reduced(graph_of(problem)).graph)
-
-
-def graph_bound(graph: Graph) -> int:
-    """Return a proven bound on the costs of a reduced graph's choices."""
+    """Return a proven bound, by work that does not depend on the machine's speed."""
+    graph = reduced(graph_of(problem)).graph
+    if not graph.nodes:
+        return graph.constant
     if len(graph.pairs) <= MOST_PAIRS:
         halves = Halves(graph)
         programme = Programme(graph, halves, 1e9)

@@ -33,6 +33,7 @@ class Programme:
         self.halves = halves
         self._scale = max(about, 1.0) / _LARGEST_COST
         self._moments: list[int] = []
+        self._limits = np.maximum(graph.capacity, 1)  # rows are divided by them
         self._highs = Solver()
         self._highs.setOptionValue("threads", 1)
         self._highs.passModel(self._model())
@@ -91,7 +92,7 @@ class Programme:
             before = self.graph.nodes + len(self.messages)
             self.messages = duals[self.graph.nodes : before]
             self.prices[self._moments] = np.maximum(
-                duals[before:] / self.graph.capacity[self._moments], 0.0
+                duals[before:] / self._limits[self._moments], 0.0
             )
             if not self._add_rows(fractions):
                 break
@@ -142,7 +143,7 @@ class Programme:
         taken = graph.usage[np.repeat(graph.block, widths) + counting(widths)] * fractions[at]
         begins = np.cumsum(widths) - widths
         used = graph.spread(np.add.reduceat(taken, begins))
-        excess = used / graph.capacity - 1
+        excess = (used - graph.capacity) / self._limits
         added = False
         for _ in range(_PEAKS):
             moment = int(np.argmax(excess))
@@ -163,6 +164,8 @@ class Programme:
                 state = int(graph.first[node] + s)
                 bytes_of[state] = bytes_of.get(state, 0) + int(graph.usage[graph.block[b] + s])
         index: Ints = np.array(list(bytes_of), dtype=np.int32)
-        shares = np.array(list(bytes_of.values())) / graph.capacity[moment]
-        self._highs.addRow(-highspy.kHighsInf, 1.0, len(index), index, shares)
+        limit = self._limits[moment]
+        shares = np.array(list(bytes_of.values())) / limit
+        capacity = graph.capacity[moment] / limit
+        self._highs.addRow(-highspy.kHighsInf, capacity, len(index), index, shares)
         self._moments.append(moment)

@@ -71,7 +71,7 @@ def unreduced(graph: Graph) -> Reduced:
 
 
 def reduced(graph: Graph) -> Reduced:
-    """Apply all reductions; raises InfeasibleDecision if every choice takes something forbidden."""
+    """Apply all reductions; raises InfeasibleDecision if they show that no choice is valid."""
     (is_possible, alive, cost, is_live, tail, head, offset, pairs, owner, block, usage, *back) = (
         reduce_all(
             graph.first,
@@ -127,7 +127,10 @@ def reduced(graph: Graph) -> Reduced:
         capacity=graph.capacity - fixed,
         constant=constant,
     )
-    return Reduced(fewest_moments(smaller), kept, local[taken], base, merged, into, lift_at, lift)
+    left = fewest_moments(smaller)
+    if left.capacity.min(initial=0) < 0:
+        raise InfeasibleDecision("Even the smallest states do not fit into memory.")
+    return Reduced(left, kept, local[taken], base, merged, into, lift_at, lift)
 
 
 @compiled

@@ -1,0 +1,161 @@
+"""Plans of the placement family, judged by trying every choice of small problems."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_problems import best_cost, choices, small_problem
+
+from harness.contract import InfeasibleDecision, UsageError, WorkloadSpec
+from planners.placement.files import read_problem
+from planners.placement.generated import generated
+from planners.placement.implementation import build, quality, validate
+from planners.placement.problem import FORBIDDEN, Plan, cost_of, peak_of
+from planners.placement.search.certified import by_search, certified, quick_bound
+from planners.placement.search.descent import descended, smallest
+from planners.placement.search.dual import proven
+from planners.placement.search.graph import graph_of
+from planners.placement.search.halves import Halves
+from planners.placement.search.reduction import reduced
+from planners.placement.workloads import BlocksParameters, brings
+
+SEEDS = range(40)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_certified_finds_the_best_choice_and_its_bound_is_below(seed: int):
+    """On small problems the plan costs as little as any, and no bound is above it."""
+    problem = small_problem(seed)
+    best = best_cost(problem)
+    if best is None:
+        with pytest.raises(InfeasibleDecision):
+            validate(problem, certified(problem))
+        return
+    plan = certified(problem)
+    validate(problem, plan)
+    assert cost_of(problem, plan.choice) == best
+    assert plan.bound <= best
+    assert quick_bound(problem) <= best
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_choices_of_a_reduced_graph_cost_and_use_what_they_do_in_the_whole(seed: int):
+    """Every choice of the reduced graph has the cost of its lifted choice, and fits if that does"""
+    problem = small_problem(seed)
+    try:
+        small = reduced(graph_of(problem))
+    except InfeasibleDecision:
+        assert best_cost(problem) is None
+        return
+    random = np.random.default_rng(seed)
+    for _ in range(20):
+        choice = random.integers(0, np.diff(small.graph.first))
+        whole = small.lifted(choice)
+        cost = small.graph.cost_of(choice)
+        if cost < 2**50:
+            assert cost == cost_of(problem, whole)
+        fits = bool((small.graph.used_by(choice) <= small.graph.capacity).all())
+        assert fits == (peak_of(problem, whole) <= problem.limit)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_proof_holds_for_any_messages_and_prices(seed: int):
+    """The bound in whole numbers is below the best cost, even if the floats make no sense."""
+    problem = small_problem(seed)
+    best = best_cost(problem)
+    if best is None:
+        return
+    graph = graph_of(problem)
+    random = np.random.default_rng(seed)
+    halves = Halves(graph)
+    for size in (0.1, 10.0, 1e30):
+        messages = random.normal(0.0, size, halves.message[-1])
+        prices = random.exponential(min(size, 100.0), len(graph.capacity))
+        assert proven(graph, halves, messages, prices) <= best
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_memory_at_the_moments_has_the_same_peak_as_at_all_times(seed: int):
+    """Leaving out times at which memory cannot peak changes no peak."""
+    problem = small_problem(seed)
+    graph = graph_of(problem)
+    for choice in choices(problem)[::7]:
+        assert int(graph.used_by(choice).max(initial=0)) == peak_of(problem, choice)
+
+
+def test_a_search_by_forests_fits_and_is_near_the_programme():
+    """On a generated model the search's plan is valid, and costs at most 5 % more."""
+    problem = generated("blocks", BlocksParameters(blocks=3)).limited(8.0)
+    plan = by_search(reduced(graph_of(problem)), 4.0)
+    validate(problem, plan)
+    best = certified(problem)
+    validate(problem, best)
+    assert plan.bound <= cost_of(problem, best.choice) <= cost_of(problem, plan.choice)
+    assert cost_of(problem, plan.choice) <= 1.05 * cost_of(problem, best.choice)
+
+
+def test_descent_is_the_same_in_python_and_compiled():
+    """The compiled loops make the choices of the interpreted ones."""
+    graph = graph_of(generated("blocks", BlocksParameters(blocks=2)))
+    start = smallest(graph)
+    assert np.array_equal(descended(graph, start, False), descended(graph, start, True))
+
+
+def test_a_plan_that_is_forbidden_or_too_large_is_refused():
+    """A choice with a forbidden pair, too many bytes or a missing state is no plan."""
+    problem = small_problem(1)
+    for choice in choices(problem):
+        fits = peak_of(problem, choice) <= problem.limit
+        if fits and cost_of(problem, choice) < FORBIDDEN:
+            validate(problem, Plan(choice))
+        else:
+            with pytest.raises(InfeasibleDecision):
+                validate(problem, Plan(choice))
+    with pytest.raises(InfeasibleDecision):
+        validate(problem, Plan(problem.widths))
+
+
+CONTENT = {
+    "problem": {
+        "name": "asplos-2025-iopddl-B",
+        "nodes": {"intervals": [[0, 2], [1, 3]], "costs": [[1, 2], [3]], "usages": [[5, 1], [2]]},
+        "edges": {"nodes": [[0, 1]], "costs": [[10, 20]]},
+        "usage_limit": 7,
+    }
+}
+
+
+def test_a_file_of_the_contest_is_rated_exactly(tmp_path: Path):
+    """A file's problem has the costs and the peak of its plan, also above 2**63."""
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(CONTENT))
+    spec = WorkloadSpec(str(path))
+    problem = build(spec, brings(spec))
+    rated = quality(problem, Plan(np.array([0, 0])))
+    assert (rated["cost"], rated["peak"], rated["bound"]) == (14, 1.0, 14)
+    assert rated["over_best_known"] == 14 / 532_843 - 1
+    problem.pairs[:] = FORBIDDEN
+    problem.cost[:] = 9 * FORBIDDEN
+    assert cost_of(problem, np.array([0, 0])) == 19 * FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    ("part", "key", "value", "refusal"),
+    [
+        ("nodes", "costs", [[1, 2]], "an interval"),
+        ("nodes", "usages", [[5], [2]], "a usage for each cost"),
+        ("nodes", "costs", [[-1, 2], [3]], "no problem of the contest"),
+        ("edges", "nodes", [[0, 2]], "nodes that exist"),
+        ("edges", "nodes", [[0, 0]], "a cost for each pair"),
+        ("edges", "costs", [[10]], "a cost for each pair"),
+    ],
+)
+def test_a_malformed_file_is_refused(tmp_path: Path, part, key, value, refusal):
+    """Each defect of a file is one sentence that names the file."""
+    content = json.loads(json.dumps(CONTENT))
+    content["problem"][part][key] = value
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=refusal):
+        read_problem(str(path))
