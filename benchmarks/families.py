@@ -237,6 +237,7 @@ _CACHES: dict[str, Callable[[FamilyBenchmarks], Cells]] = {
     "dtensor": lambda suite: suite.cells(),
     "embedding": lambda suite: suite.cells(),
     "experts": lambda suite: suite.cells(),
+    "placement": lambda suite: suite.cells(),
     "reshard": lambda suite: suite.cells(),
 }
 

@@ -5,7 +5,7 @@ This module imports neither NumPy nor numba, so that listing variants is quick.
 
 from typing import TYPE_CHECKING
 
-from harness.contract import Abilities, Counter, Family, Quality, Statement, Study
+from harness.contract import Abilities, Counter, Family, Quality, Study
 from planners.placement.workloads import WORKLOADS, brings, label
 
 if TYPE_CHECKING:
@@ -39,16 +39,6 @@ FAMILY: Family["PlacementProblem", "Plan"] = Family(
     studies=(
         Study(_SMALL, _LADDER, "four blocks"),
         Study(_LARGE, ("descent", "descent-compiled", "certified"), "sixty blocks", large=True),
-    ),
-    statements=(
-        Statement(
-            "goal",
-            "descent at least 20 times as fast",
-            _SMALL,
-            "descent",
-            "descent-compiled",
-            at_least=20,
-        ),
     ),
     place=60,
     abilities=Abilities(

@@ -3,7 +3,7 @@
 import gzip
 import io
 import zlib
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 import numpy as np
@@ -41,8 +41,19 @@ class _File(Struct, frozen=True):
     problem: _Problem
 
 
-def read_problem(path: str) -> PlacementProblem:
-    """Return the problem in a file; raises UsageError if it is none."""
+class _AnyFile(Struct, frozen=True):
+    problem: msgspec.Raw
+
+
+T = TypeVar("T")
+
+
+def check_is_problem(path: str) -> None:
+    """Raise UsageError for a file of another kind; reads no numbers."""
+    _decoded(path, _AnyFile)
+
+
+def _decoded(path: str, kind: type[T]) -> T:
     content = read_file(path)
     if path.endswith(".gz"):
         try:
@@ -51,15 +62,30 @@ def read_problem(path: str) -> PlacementProblem:
         except (OSError, EOFError, zlib.error):
             raise UsageError(f"{path} is no complete gzip file.") from None
     try:
-        read = msgspec.json.decode(content, type=_File).problem
+        return msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
         raise UsageError(f"{path} is no problem of the contest: {error}.") from None
+
+
+def read_problem(path: str) -> PlacementProblem:
+    """Return the problem in a file; raises UsageError if it is none."""
+    read = _decoded(path, _File).problem
     first, cost = _flat(read.nodes.costs)
     of_usage, usage = _flat(read.nodes.usages)
     offset, pairs = _flat(read.edges.costs)
     intervals, edges = _columns(read.nodes.intervals), _columns(read.edges.nodes)
     made = PlacementProblem(
-        read.name, first, cost, usage, *intervals, *edges, offset, pairs, read.usage_limit
+        name=read.name,
+        first=first,
+        cost=cost,
+        usage=usage,
+        start=intervals[0],
+        end=intervals[1],
+        tail=edges[0],
+        head=edges[1],
+        offset=offset,
+        pairs=pairs,
+        limit=read.usage_limit,
     )
     if len(intervals[0]) != len(first) - 1 or not np.array_equal(first, of_usage):
         raise UsageError(f"{path}: each node must have an interval, and a usage for each cost.")

@@ -31,7 +31,7 @@ def generated(name: str, asked: BlocksParameters) -> PlacementProblem:
         for op in range(per_block)
     ]
     links = [(op, op + 1) for op in range(per_block)]
-    links += [(op, op + random.integers(2, per_block)) for op in range(0, per_block, 3)]
+    links += [(op, op + int(random.integers(2, per_block))) for op in range(0, per_block, 3)]
     matrices = [
         _conversions(random, ways[tail], ways[head % per_block], size[tail]) for tail, head in links
     ]

@@ -83,7 +83,8 @@ def quality(problem: PlacementProblem, decision: Plan) -> Mapping[str, float]:
 @contextmanager
 def observe(recorder: Recorder) -> Iterator[None]:
     """Record the phases and counters of every search that runs in the `with` block."""
-    from planners.placement.search import certified, dual, forest, reduction
+    from planners.placement.search import dual, forest, reduction
+    from planners.placement.search.linear import Programme
 
     with replaced(
         (
@@ -94,8 +95,8 @@ def observe(recorder: Recorder) -> Iterator[None]:
             ),
             (dual, "pass_messages", recorder.timed("bound", dual.pass_messages, "sweeps")),
             (forest, "forest_steps", recorder.timed("search", forest.forest_steps, "searches")),
-            (certified.Programme, "relax", recorder.timed("programme", certified.Programme.relax)),
-            (certified.Programme, "solve", recorder.timed("programme", certified.Programme.solve)),
+            (Programme, "relax", recorder.timed("programme", Programme.relax)),
+            (Programme, "solve", recorder.timed("programme", Programme.solve)),
         )
     ):
         yield

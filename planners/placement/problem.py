@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 Choice = Ints
 """The state of each node, counted from 0 in each node."""
 
@@ -92,7 +93,7 @@ def chosen_pairs(problem: PlacementProblem, choice: Choice) -> Ints:
 def cost_of(problem: PlacementProblem, choice: Choice) -> int:
     """Return the exact cost of a choice; a forbidden one counts as any other number."""
     states = problem.cost[problem.first[:-1] + choice]
-    return sum(states.tolist()) + sum(chosen_pairs(problem, choice).tolist())
+    return int(sum(states.tolist()) + sum(chosen_pairs(problem, choice).tolist()))
 
 
 def memory_of(problem: PlacementProblem, choice: Choice) -> tuple[Ints, Ints]:

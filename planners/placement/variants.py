@@ -51,7 +51,9 @@ def forests(problem: "PlacementProblem") -> "Prepared[Plan]":
     from planners.placement.search.certified import by_search
     from planners.placement.search.graph import graph_of
     from planners.placement.search.reduction import reduced
+    from planners.placement.search.warm_up import warm_up
 
+    warm_up()
     return Prepared(lambda: by_search(reduced(graph_of(problem)), problem.seconds))
 
 
@@ -59,5 +61,7 @@ def forests(problem: "PlacementProblem") -> "Prepared[Plan]":
 def certified(problem: "PlacementProblem") -> "Prepared[Plan]":
     """Reductions, then the integer programme or the search by forests, with a proven bound"""
     from planners.placement.search.certified import certified
+    from planners.placement.search.warm_up import warm_up
 
+    warm_up()
     return Prepared(lambda: certified(problem))

@@ -15,6 +15,7 @@ from harness.contract import (
     Workload,
     WorkloadSpec,
     captured_topology,
+    is_captured_file,
     labelled,
     workload_parameters,
 )
@@ -58,6 +59,13 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
 
 
 def brings(spec: WorkloadSpec) -> Topology:
-    """Return the topology of a workload: its costs are for machines that it does not name."""
+    """Return a topology, since a workload does not name the machines that its costs are for.
+
+    Raises UsageError for a file of another kind.
+    """
     workload_parameters(spec, "placement", _KINDS)
+    if is_captured_file(spec.name):
+        from planners.placement.files import check_is_problem  # imports NumPy
+
+        check_is_problem(spec.name)
     return captured_topology(1, 1)

@@ -211,7 +211,7 @@ def forest_steps(
                 answer[i, t] = state_of
                 table[up, t] += value
         # 5. The change of cost and of memory.
-        gain, is_other = np.int64(0), False
+        gain, is_other = 0, False
         for i in range(members):
             half, node = edge_up[i], parent[i]
             if half < 0:

@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.contract import InfeasibleDecision
 from planners.placement.compiled import compiled
-from planners.placement.problem import Choice, Ints
+from planners.placement.problem import Bools, Choice, Ints
 from planners.placement.search.graph import BARRED, Graph, fewest_moments
 
 _NONE = -1
@@ -141,7 +141,7 @@ def packed_pairs(
     offset: Ints,
     pairs: Ints,
     first: Ints,
-    alive: Ints,
+    alive: Bools,
     counts: Ints,
 ) -> tuple[Ints, Ints]:
     """Return the matrices of edges without dead states, and where each begins."""
@@ -163,7 +163,7 @@ def packed_pairs(
 
 @compiled
 def packed_usage(
-    owner: Ints, block: Ints, usage: Ints, first: Ints, alive: Ints, counts: Ints
+    owner: Ints, block: Ints, usage: Ints, first: Ints, alive: Bools, counts: Ints
 ) -> tuple[Ints, Ints]:
     """Return where the bytes of each block begin, and the bytes without dead states."""
     begins = np.empty(len(owner), dtype=np.int64)
@@ -221,7 +221,7 @@ def _room(pool: Ints, size: int) -> Ints:
 def _dominated(
     node: int,
     first: Ints,
-    alive: Ints,
+    alive: Bools,
     cost: Ints,
     tail: Ints,
     head: Ints,
@@ -284,7 +284,7 @@ def _followed(
     gone: int,
     edge: int,
     first: Ints,
-    alive: Ints,
+    alive: Bools,
     cost: Ints,
     tail: Ints,
     head: Ints,
@@ -635,7 +635,7 @@ def reduce_all(
     for b in range(len(owner)):
         node = owner[b]
         while is_merged[node]:
-            state = np.int64(0)
+            state = 0
             for s in range(first[node + 1] - first[node]):
                 if alive[first[node] + s]:
                     state = s
