@@ -2,7 +2,7 @@
 
 | what is left after the reductions | method |
 | --- | --- |
-| few pairs of states | the linear relaxation for the bound, then the integer programme |
+| few pairs of states | the integer programme, then branch and bound for the proof |
 | few nodes | message passing, then the integer programme of the states with the least excess |
 | more | message passing for bound and prices, then search by forests |
 """
@@ -14,7 +14,8 @@ from time import monotonic
 import numpy as np
 
 from harness.contract import InfeasibleDecision
-from planners.placement.problem import PlacementProblem, Plan
+from planners.placement.problem import PlacementProblem, Plan, cost_of
+from planners.placement.search.branching import branched, relaxed
 from planners.placement.search.descent import descended, smallest
 from planners.placement.search.dual import Dual, proven
 from planners.placement.search.forest import ForestSearch
@@ -24,6 +25,7 @@ from planners.placement.search.linear import Programme
 from planners.placement.search.reduction import Reduced, reduced
 
 MOST_PAIRS = 200_000
+_FOR_PROGRAMME = 0.6
 _FEW_PAIRS = 50_000
 _FEW_NODES = 1000
 _FOR_EXCESS = 0.2
@@ -38,7 +40,9 @@ def certified(problem: PlacementProblem) -> Plan:
     small = reduced(graph_of(problem))
     left = problem.seconds - (monotonic() - began)
     if len(small.graph.pairs) <= MOST_PAIRS:
-        return by_programme(small, left)
+        plan = by_programme(small, _FOR_PROGRAMME * left)
+        cost = cost_of(problem, plan.choice)
+        return replace(plan, bound=branched(small.graph, cost, began + problem.seconds))
     return (by_few_states if small.graph.nodes <= _FEW_NODES else by_search)(small, left)
 
 
@@ -113,13 +117,8 @@ def by_search(small: Reduced, seconds: float) -> Plan:
 def quick_bound(problem: PlacementProblem) -> int:
     """Return a proven bound, by work that does not depend on the machine's speed."""
     graph = reduced(graph_of(problem)).graph
-    if not graph.nodes:
-        return graph.constant
     if len(graph.pairs) <= MOST_PAIRS:
-        halves = Halves(graph)
-        programme = Programme(graph, halves, 1e9)
-        if programme.relax(math.inf) is not None:
-            return proven(graph, halves, programme.messages, programme.prices)
+        return relaxed(graph, 1e9, math.inf)[0]
     dual = Dual(graph)
     for _ in range(_SWEEPS):
         dual.sweep()

@@ -1,0 +1,75 @@
+"""Better bounds of small graphs: branch and bound, with each bound proven in whole numbers.
+
+A branch allows a part of the states of one node. The reductions then often decide many nodes more,
+and show that a branch is impossible without a solver. What a solver calls infeasible is no proof:
+such a branch keeps the bound of its parent and is split again.
+"""
+
+from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import count
+from time import monotonic
+
+import numpy as np
+
+from harness.contract import InfeasibleDecision
+from planners.placement.problem import Bools
+from planners.placement.search.dual import Floats, proven
+from planners.placement.search.graph import BARRED, Graph
+from planners.placement.search.halves import Halves
+from planners.placement.search.linear import Programme
+from planners.placement.search.reduction import reduced
+
+_CLOSE = 1e-6  # branches this near to the plan's cost are not split
+
+
+def branched(graph: Graph, cost: int, deadline: float) -> int:
+    """Return a proven bound on the cost of all choices, at most `cost`, that of a known plan."""
+    order = count()
+    bound, fractions = relaxed(graph, cost, deadline)
+    waiting = [(bound, next(order), graph, fractions)]
+    least = cost  # the least bound of the branches that are not split
+    while waiting and waiting[0][0] < least and monotonic() < deadline:
+        bound, _, branch, fractions = heappop(waiting)
+        for allowed in _split(branch, fractions):
+            part = replace(branch, cost=np.where(allowed, branch.cost, BARRED))
+            try:
+                smaller = reduced(part).graph
+            except InfeasibleDecision:
+                continue
+            own, fractions = relaxed(smaller, cost, deadline)
+            own = max(bound, own)
+            if own >= cost * (1 - _CLOSE) or not smaller.nodes:
+                least = min(least, own)
+            else:
+                heappush(waiting, (own, next(order), smaller, fractions))
+    return min([least, *(branch[0] for branch in waiting)])
+
+
+def relaxed(graph: Graph, about: float, deadline: float) -> tuple[int, Floats | None]:
+    """Return the proven bound of the linear relaxation, and the fractions of states if solved.
+
+    The bound is a trivial one if the relaxation is not solved until the deadline.
+    """
+    if not graph.nodes:
+        return graph.constant, None
+    halves = Halves(graph)
+    programme = Programme(graph, halves, about)
+    fractions = programme.relax(deadline)
+    return proven(graph, halves, programme.messages, programme.prices), fractions
+
+
+def _split(graph: Graph, fractions: Floats | None) -> tuple[Bools, Bools]:
+    """Return two parts of the states: of the node whose largest fraction is least, half each."""
+    if fractions is None:  # no relaxation: the node with most states
+        node = int(np.argmax(np.diff(graph.first)))
+        fractions = np.ones(len(graph.cost)) / len(graph.cost)
+    else:
+        node = int(np.argmin(np.maximum.reduceat(fractions, graph.first[:-1])))
+    begin, end = graph.first[node], graph.first[node + 1]
+    states = begin + np.argsort(-fractions[begin:end], kind="stable")
+    summed = np.cumsum(fractions[states])
+    taken = min(1 + int((summed < summed[-1] / 2).sum()), len(states) - 1)
+    first, second = (np.ones(len(graph.cost), dtype=bool) for _ in range(2))
+    first[states[taken:]] = second[states[:taken]] = False
+    return first, second
