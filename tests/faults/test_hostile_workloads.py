@@ -18,6 +18,7 @@ KEYS = {
     "dimspec": ("rank", "shape", "mesh", "dims", "calls", "conversions", "seed", "model"),
     "reshard": ("layers", "stage", "ops", "inserts", "seed"),
     "experts": ("layers", "windows", "seed", "redundant", "groups", "budget"),
+    "placement": ("blocks", "ops", "states", "spare", "seed"),
 }
 WORKLOADS = [
     (family.name, workload.name)
@@ -77,6 +78,7 @@ def test_a_parameter_is_possible_or_refused_after_little_work(family, workload):
         ("reshard", "micro[ops={}]", 100_000),
         ("reshard", "micro[inserts={},ops=100000]", 100_000),
         ("experts", "kimi-k2[layers={}]", 58),
+        ("placement", "blocks[blocks={}]", 2000),
     ],
 )
 def test_a_size_of_practice_is_allowed_and_an_astronomical_one_refused(family, workload, most):
