@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 _SCALE = 1024  # costs are multiplied by it before messages are rounded
 _PRICE_BITS = 40
-_MOST_GAP = 1.2
+_MOST_GAP = 3.0  # a guess of the cost of plans over the bound, while no plan is known
 
 
 class Dual:
@@ -72,7 +72,7 @@ class Dual:
         # 1. Keep the best messages and prices; return to them after 25 sweeps without a gain.
         if bound > self.bound:
             if bound - self.bound > 1e-6 * abs(bound):
-                self._stalled = 0
+                self._stalled, self.step = 0, min(1.0, 1.02 * self.step)
             self.bound, self.best = bound, (self.messages.copy(), self.prices.copy())
         self._stalled += 1
         if self._stalled > 25:
@@ -83,7 +83,7 @@ class Dual:
             self.used = 0.9 * self.used + 0.1 * graph.used_by(choice)
             excess = self.used - graph.capacity
             length = float(excess @ excess)
-            goal = min(target, _MOST_GAP * abs(bound))
+            goal = target if target < math.inf else _MOST_GAP * abs(bound)
             distance = max(goal - bound, 1e-4 * abs(bound))
             if length > 0:
                 self.prices = np.maximum(self.prices + self.step * distance / length * excess, 0.0)

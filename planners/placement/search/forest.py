@@ -15,6 +15,7 @@ from planners.placement.search.graph import Graph
 
 _STEPS = 50
 _LARGEST = 1000
+_HOT = 1.0
 
 
 class ForestSearch:
@@ -41,11 +42,14 @@ class ForestSearch:
 
     def run(self, deadline: float, seed: int = 0) -> None:
         """Search until the time of the monotonic clock; the steps depend on the seed."""
-        graph, halves = self.graph, self.dual.halves
+        graph, halves, began = self.graph, self.dual.halves, monotonic()
         begin_random(seed)
         paid = np.concatenate([[0.0], np.cumsum(self.dual.best[1])])
         used = graph.used_by(self.choice)
-        while monotonic() < deadline:
+        while (now := monotonic()) < deadline:
+            # The temperature falls to 0. It begins with a node's share of what is left to gain.
+            share = max(min(self.cost, 2 * self.dual.bound) - self.dual.bound, 0.0) / graph.nodes
+            temperature = _HOT * share * (deadline - now) / (deadline - began)
             cost = forest_steps(
                 graph.first,
                 graph.cost,
@@ -67,6 +71,7 @@ class ForestSearch:
                 used,
                 self._found,
                 self._penalty,
+                temperature,
                 graph.cost_of(self.choice) - graph.constant,
                 self.cost - graph.constant,
                 _STEPS,
@@ -105,6 +110,7 @@ def forest_steps(
     used: Ints,
     best: Choice,
     penalty: Floats,
+    temperature: float,
     now: int,
     least: int,
     steps: int,
@@ -244,8 +250,10 @@ def forest_steps(
             for m in range(moments):
                 running += change[m]
                 new_over += max(0, used[m] + running - capacity[m])
-            # 6. Accept what costs no more, with bytes above the capacity at the penalty.
-            if gain + penalty[0] * (new_over - over) <= 0.0:
+            # 6. Accept what costs no more, with bytes above the capacity at the penalty, and at
+            # times what costs more (simulated annealing).
+            allowed = -temperature * np.log(1.0 - np.random.random())
+            if gain + penalty[0] * (new_over - over) <= allowed:
                 running = 0
                 for m in range(moments):
                     running += change[m]
