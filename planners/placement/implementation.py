@@ -25,7 +25,7 @@ from planners.placement.problem import (
     cost_of,
     peak_of,
 )
-from planners.placement.workloads import BlocksParameters
+from planners.placement.workloads import BlocksParameters, FileParameters
 
 facts = methodcaller("facts")
 """Describe a problem, its size first."""
@@ -34,8 +34,10 @@ facts = methodcaller("facts")
 def build(spec: WorkloadSpec, topology: Topology) -> PlacementProblem:  # noqa: ARG001
     """Return the problem of a workload; raises UsageError for a file without one."""
     if is_captured_file(spec.name):
-        return read_problem(spec.name)
-    return generated(str(spec), read_parameters(spec, BlocksParameters))
+        seconds = read_parameters(spec, FileParameters).seconds
+        return read_problem(spec.name).limited(seconds)
+    asked = read_parameters(spec, BlocksParameters)
+    return generated(str(spec), asked).limited(asked.seconds)
 
 
 def fingerprint(decision: Plan) -> str:

@@ -22,7 +22,9 @@ from harness.contract import (
 
 
 class FileParameters(Parameters, frozen=True):
-    """A file has no parameters."""
+    """The parameter of a file: the seconds that a search may take."""
+
+    seconds: Annotated[float, Meta(gt=0, le=86_400)] = 60.0
 
 
 class BlocksParameters(Parameters, frozen=True):
@@ -33,6 +35,7 @@ class BlocksParameters(Parameters, frozen=True):
     states: Annotated[int, Meta(ge=2, le=64)] = 6
     spare: Annotated[float, Meta(ge=0, le=10)] = 0.1
     seed: Seed = 0
+    seconds: Annotated[float, Meta(gt=0, le=86_400)] = 10.0
 
 
 _KINDS: dict[str, type[Parameters]] = {CAPTURED_FILE: FileParameters, "blocks": BlocksParameters}
@@ -40,13 +43,14 @@ _KINDS: dict[str, type[Parameters]] = {CAPTURED_FILE: FileParameters, "blocks": 
 WORKLOADS = (
     Workload(
         "FILE.json.gz",
-        "a problem of the IOPDDL contest: costs of nodes and edges, memory, lifetimes",
+        "a problem of the IOPDDL contest: costs of nodes and edges, memory, lifetimes; searches "
+        "take seconds=60",
         "google/iopddl, ASPLOS and EuroSys 2025",
     ),
     Workload(
         "blocks",
         "a model of blocks=8 with ops=12 each, up to states=6 shardings of an op, memory for "
-        "spare=0.1 more than the least, seed=0",
+        "spare=0.1 more than the least, seed=0; searches take seconds=10",
         "generated",
     ),
 )

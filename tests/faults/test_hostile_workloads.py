@@ -18,7 +18,7 @@ KEYS = {
     "dimspec": ("rank", "shape", "mesh", "dims", "calls", "conversions", "seed", "model"),
     "reshard": ("layers", "stage", "ops", "inserts", "seed"),
     "experts": ("layers", "windows", "seed", "redundant", "groups", "budget"),
-    "placement": ("blocks", "ops", "states", "spare", "seed"),
+    "placement": ("blocks", "ops", "states", "spare", "seed", "seconds"),
 }
 WORKLOADS = [
     (family.name, workload.name)
