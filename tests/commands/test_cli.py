@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-import toy
+import toy_registries
 
 from harness.contract.registry import load_registry
 from harness.store.cells import read_cells
@@ -67,7 +67,7 @@ def test_compare_shows_a_table_and_writes_what_was_asked(shardbench, tmp_path):
 
 def test_another_variant_than_the_reference_can_be_compared_with(shardbench, use_families):
     """Ratios are to it, and standard error has the steps."""
-    use_families(toy.figures_registry)
+    use_families(toy_registries.figures_registry)
     code, out, err = shardbench(
         "compare", "--json", "toy@toy/dgx_a100_80gb:2", *QUICK,
         "--variants", "own,reference,aloof", "--against", "same",

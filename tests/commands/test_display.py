@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from harness.model.cell import Cell, CountedWork, Ratio, Summary
+from harness.model.cell import Cell, Ratio, Summary
 from harness.model.ids import CellId
 from harness.model.quality import Quality
 from harness.model.statement import Statement
@@ -87,27 +87,9 @@ def test_a_decision_that_must_equal_another_variants_is_named_so():
     assert table.rows[-1][1].text == "faster, as certified"
 
 
-def test_columns_without_any_value_are_left_out():
-    """A family without a bound has no gap, and a single cell has no ratio."""
-    lines = shown([cell("upstream", QUALITIES[:1], decision="reference")])
-    assert "variant CPU time verdict max_rank_ms" in lines
-
-
 def test_if_the_baseline_was_stopped_its_projection_is_shown():
     """A projection is marked, and is no ratio."""
     stopped = cell("upstream", **STOPPED, projection_s=3600.0)
     lines = shown([stopped, cell("compiled", decision="own")])
     assert "compiled 12.3 s ≥ 288x own 118.4 ≥ 110.2 7.5 %" in lines
     assert any("288 times (projected) projected to be met" in line for line in lines)
-
-
-@pytest.mark.parametrize("details", [False, True])
-def test_seconds_counts_and_memory_are_details(details: bool):
-    """Only `--details` shows other times, counted work, counters and memory."""
-    work = CountedWork(12_000, built_in_share=0.25)
-    lines = shown([*cells(), cell("stopped", **STOPPED), cell("worked", work=work)], details)
-    for line in (
-        *("compiled 12.5 s 51.2 ms", "worked 12,000 0 25.0 %", "upstream 812 312"),
-        *("stopped ≥ 812 -", "upstream 7 0"),
-    ):
-        assert (line in lines) == details, line

@@ -6,14 +6,6 @@ import re
 CELL = "embedding/uniform@synthetic[tables=5,seed=1]/dgx_a100_80gb:4"
 
 
-def test_a_cell_is_explained(shardbench):
-    code, out, _ = shardbench("explain", CELL, "--top", "1")
-    assert code == 0
-    assert out.startswith(CELL)
-    for part in ("is the slowest", "What bounds the result", "HBM is fullest", "(now)"):
-        assert part in out, part
-
-
 def test_options_ask_the_same_and_files_hold_it(shardbench, tmp_path):
     problem = ("-w", "synthetic[tables=5,seed=1]", "-t", "dgx_a100_80gb", "-n", "4")
     for suffix in ("json", "md"):
@@ -42,6 +34,3 @@ def test_a_single_table_is_explained_and_what_does_not_exist_refused(shardbench)
     code, _, err = shardbench("explain", CELL, "--table", "table_9")
     assert code == 2
     assert "Unknown table 'table_9'" in err
-    code, _, err = shardbench("explain", CELL, "--rank", "4")
-    assert code == 2
-    assert "There is no rank 4; ranks are from 0 to 3." in err

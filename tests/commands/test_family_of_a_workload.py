@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-import toy
+import toy_registries
 
 from harness.contract.registry import Registry
 from harness.model.errors import UsageError
@@ -12,7 +12,7 @@ from shardbench.problems import able_family
 
 
 def family_of(workload: str) -> str:
-    (family,) = toy.bounded_registry().families
+    (family,) = toy_registries.bounded_registry().families
 
     def known(name: str):
         def label(spec: WorkloadSpec) -> WorkloadSpec:

@@ -5,7 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import toy
+import toy_registries
 
 from harness.contract.registry import load_registry
 from harness.model.ids import ProblemId
@@ -19,7 +19,7 @@ REPORT = ["report", "--seconds", "0.1", "--budget", "30"]
 @pytest.fixture
 def toys(use_families):
     """Make the toy family, with a large study, the only family, also in child processes."""
-    use_families(toy.bounded_registry)
+    use_families(toy_registries.bounded_registry)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-import toy
+import toy_registries
 
 from harness.measuring.environment import MACHINE
 from harness.store.cells import CellStore
@@ -27,7 +27,7 @@ QUICK = ("--seconds", "0.01", "--budget", "30")
 @pytest.fixture
 def shardbench(shardbench, use_families, tmp_path):
     """Return a function that runs a command with the toy family and one of its suites."""
-    use_families(toy.toy_registry)
+    use_families(toy_registries.toy_registry)
     (tmp_path / "tiny.toml").write_text(SUITE)
     return shardbench
 
@@ -125,22 +125,3 @@ def test_a_second_one_on_the_file_is_refused(shardbench, tmp_path):
             code, out, err = shardbench(*arguments)
             assert (code, out) == (1, "")
             assert re.search(r"Process \d+ is measuring into \S+; wait .*\n", err)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["none.toml"], "none.toml cannot be read: No such file or directory."),
-        (["defalt"], "Unknown suite or family 'defalt'; did you mean default?"),
-        ([","], "Name a suite: a .toml file, default, large, or families."),
-        (["tiny.toml", "--executor", "dask"], "--executor dask needs --scheduler"),
-        (["tiny.toml", "--scheduler", "x"], "--executor dask needs --scheduler, and nothing else"),
-        (["tiny.toml", "--seconds", "nan"], "nan is not a finite number"),
-    ],
-)
-def test_bad_input_gets_one_sentence_and_code_2(shardbench, tmp_path, arguments, said):
-    code, out, err = shardbench("sweep", *arguments)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert "Traceback" not in err
-    assert not (tmp_path / "results").exists()

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from harness.contract import read_machine
 
@@ -74,31 +73,3 @@ def test_a_workload_that_cannot_be_measured_leaves_the_others(shardbench) -> Non
     assert "2 problems" in out
     found = json.loads(Path("found.json").read_text())
     assert [each["problem"] for each in found] == [f"{w}/dgx_a100_80gb:2" for w in (TINY[1], other)]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("validate", *TINY, "-t", "dgx_a100_80gb", "--plans", "2"), "--plans must be from 3"),
-        (("validate", *TINY, "-t", "dgx_a100_80gb", "--device", "tpu"), "must be cpu or cuda"),
-        (("validate", *TINY, "-t", "dgx_a100_80gb", "--indices", "x"), "--indices must be uniform"),
-        (("validate", *TINY, "-t", "dgx_a100_80gb", "--figure", "f.gif"), "must end in .svg"),
-        (("validate", *TINY, "-t", "dgx_a100_80gb", "--seconds", "0"), "not in the range"),
-        (("validate", "-w", "transformer", "-t", "dgx_h100", "-n", "4"), "Unknown workload"),
-        (("validate", *TINY[:4], "-t", "dgx_h100", "--gib", "-1"), "not in the range"),
-        (("validate", "--memory", *TINY, "--indices", "zipf"), "--memory has neither"),
-        (("validate", "--memory", *TINY, "-t", "dgx_h100"), "--gib allows 0.02. Give it more"),
-        pytest.param(
-            ("validate", "--memory", *TINY[:4], "-t", "dgx_h100", "--device", "cuda"),
-            "no CUDA dev",
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
-        ),
-        (("calibrate", "--share", "0"), "not in the range"),
-        (("calibrate", "-o", "machine.txt"), "must end in .toml"),
-    ],
-)
-def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str, shardbench) -> None:
-    code, _, said = shardbench(*arguments)
-    assert code == 2
-    assert sentence in said
-    assert "Traceback" not in said

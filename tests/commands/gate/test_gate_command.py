@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-import toy
+import toy_registries
 from made_up_cells import WIDE, line, results, write
 
 from harness.contract.registry import Registry
@@ -100,7 +100,7 @@ SHORT = ("--seconds", "0.1", "--budget", "30")
 @pytest.fixture
 def toys(use_families):
     """The toy family, whose cells are measured in child processes."""
-    use_families(toy.toy_registry)
+    use_families(toy_registries.toy_registry)
 
 
 def test_a_first_suite_is_measured_stored_and_as_expected_afterwards(

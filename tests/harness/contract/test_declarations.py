@@ -4,6 +4,7 @@ import math
 
 import pytest
 import toy
+import toy_registries
 from fake_clock import FakeClock
 
 from harness.contract import Quality, RankTable
@@ -43,7 +44,7 @@ def test_the_gap_is_the_distance_to_the_bound(better, value, bound, gap):
 
 def test_a_decision_better_than_its_bound_fails_its_check(clock: FakeClock):
     """The quality or the bound is wrong; rounding is no contradiction."""
-    (family,) = toy.bounded_registry().families
+    (family,) = toy_registries.bounded_registry().families
     problem = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))
     assert check(family, family.find("same"), problem, clock).quality["least"] == 3.0
     wrong = toy.with_work(family, quality=lambda problem, decision: {"fullest": 2.0, "least": 3.0})

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import toy
+import toy_registries
 from fake_clock import FakeClock
 
 from harness.contract import Family, Prepared, is_observing
@@ -28,7 +29,7 @@ def variant(run, **options) -> Variant:
 
 
 def test_a_family_that_plans_adds_figures_for_each_rank(clock: FakeClock):
-    (family,) = toy.bounded_registry().families
+    (family,) = toy_registries.bounded_registry().families
     checked = check(family, family.find("reference"), PROBLEM, clock)
     assert checked.ranks.rows == ((3, 3 / 8), (3, 3 / 8))
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import toy
+import toy_registries
 
 from harness.contract import Abilities, Explanation, Family, InfeasibleDecision, Measured, Prepared
 from harness.contract.planning import Question
@@ -20,7 +21,7 @@ from harness.topologies.lookup import find_topology
 
 @pytest.fixture
 def family() -> Family:
-    (toys,) = toy.bounded_registry().families
+    (toys,) = toy_registries.bounded_registry().families
     return toys
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from toy import toy_registry
 from toy_library import ToyRepository, declared, family
+from toy_registries import toy_registry
 
 from harness.contract.registry import Registry
 from harness.model.errors import ShardbenchError, UsageError

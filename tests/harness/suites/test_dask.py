@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import run_sweep
 import toy
+import toy_registries
 from msgspec import structs
 from run_sweep import assert_whole, left
 
@@ -80,7 +81,7 @@ def test_a_worker_that_is_killed_midway_loses_nothing(scheduler: str, tmp_path: 
             assert len(cluster.machines) == 2
             requests = left(path, run_sweep.requests(), several=True)
             threading.Timer(0.5, first.kill).start()
-            options = (CellStore(path), run_sweep.SETTINGS, toy.toy_registry)
+            options = (CellStore(path), run_sweep.SETTINGS, toy_registries.toy_registry)
             finished = list(cluster.sweep(requests, *options))
         assert [each.refused for each in finished] == ["", ""]
         assert_whole(path)
@@ -132,7 +133,7 @@ def job(*stored: Cell) -> Job:
     request = Request(
         toy.TOY, WorkloadSpec("toy"), topology, ("missing",), "missing", stored=stored
     )
-    return request.job(run_sweep.SETTINGS, toy.toy_registry)
+    return request.job(run_sweep.SETTINGS, toy_registries.toy_registry)
 
 
 def test_a_worker_measures_one_problem_at_a_time(monkeypatch):

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import run_sweep
 import toy
+import toy_registries
 
 from harness.measuring.comparison import Comparison
 from harness.measuring.request import Request
@@ -108,7 +109,7 @@ def test_killed_at_random_moments_it_goes_on(tmp_path: Path, undisturbed):
 def compare(*variants: str, against: str = "", settled=None, stored=()) -> list[Cell]:
     workload, topology = WorkloadSpec("toy", {"size": "4"}), find_topology("dgx_a100_80gb", 2)
     request = Request(toy.TOY, workload, topology, variants, against, stored=stored)
-    comparison = Comparison(request, run_sweep.SETTINGS, toy.toy_registry)
+    comparison = Comparison(request, run_sweep.SETTINGS, toy_registries.toy_registry)
     return comparison.run(settled=settled or (lambda cell: None))
 
 

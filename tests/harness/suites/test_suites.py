@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import toy
+import toy_registries
 
 from harness.measuring.request import Request
 from harness.model.errors import UsageError
@@ -26,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 def read(path: Path, text: str) -> tuple[str, list[Request]]:
     path.write_text(text, encoding="utf-8")
-    return read_suite(path, toy.toy_registry())
+    return read_suite(path, toy_registries.toy_registry())
 
 
 def test_a_short_one_is_read(path: Path):

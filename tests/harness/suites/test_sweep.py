@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import run_sweep
 import toy
+import toy_registries
 from run_sweep import assert_whole, left, swept
 
 from harness.contract import Family, Study
@@ -72,7 +73,10 @@ def test_what_cells_are_called_may_differ_from_what_is_given(path: Path, tmp_pat
     folder = tmp_path / "\x1b\n\udcff"
     folder.mkdir()
     odd = f"toy[folder={folder}]/dgx_a100_80gb:2"
-    for registry, problem in ((toy.labelled_registry, PROBLEM), (toy.toy_registry, odd)):
+    for registry, problem in (
+        (toy_registries.labelled_registry, PROBLEM),
+        (toy_registries.toy_registry, odd),
+    ):
         family = replaced(registry().find("toy"), studies=(Study(problem, ("reference",), "odd"),))
         options = (CellStore(path), run_sweep.SETTINGS)
         list(sweep(plan(path, family), *options, registry=registry))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import toy
+import toy_registries
 from comparing import LONG, compare
 from processes import server_children
 
@@ -114,7 +115,8 @@ def test_where_the_reference_has_no_part_the_first_that_has_stands_in():
 
 
 @pytest.mark.parametrize(
-    ("registry", "times"), [(toy.figures_registry, 1), (toy.no_figures_registry, 3)]
+    ("registry", "times"),
+    [(toy_registries.figures_registry, 1), (toy_registries.no_figures_registry, 3)],
 )
 def test_figures_of_a_problem_are_computed_once_for_all(registry, times, folder):
     """They are computed in a process without variants; where that fails, by each check."""
@@ -126,6 +128,6 @@ def test_figures_of_a_problem_are_computed_once_for_all(registry, times, folder)
 @pytest.mark.parametrize(("clock", "verdict"), [("cpu", "inconclusive"), ("wall", "slower")])
 def test_a_variant_that_waits_is_judged_by_wall_time_alone(clock, verdict):
     """CPU time decides nothing about a call that mostly waits; a family may compare wall time."""
-    cells = compare("waits", registry=partial(toy.waiting_registry, clock))
+    cells = compare("waits", registry=partial(toy_registries.waiting_registry, clock))
     assert cells["waits"].verdict == verdict
     assert cells["waits"].clock == clock

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-import toy
+import toy_registries
 from comparing import LONG, SHORT, TOLD, compare, ends, left_pid
 from processes import server_children
 
@@ -30,7 +30,7 @@ class TestOverBudget:
 
     def test_a_reference_over_budget_leaves_the_others_timed(self, folder: Path):
         """They have times, and nothing to compare them with."""
-        registry = toy.slow_reference_registry
+        registry = toy_registries.slow_reference_registry
         cells = compare("same", "own", folder=folder, budget=SHORT, registry=registry)
         assert cells["reference"].status == "over budget"
         for name, decision in (("same", None), ("own", "own")):
@@ -41,7 +41,10 @@ class TestOverBudget:
 
     @pytest.mark.parametrize(
         ("variant", "more"),
-        [("slow-to-prepare", {}), ("reference", {"registry": toy.slow_quality_registry})],
+        [
+            ("slow-to-prepare", {}),
+            ("reference", {"registry": toy_registries.slow_quality_registry}),
+        ],
     )
     def test_what_is_no_part_of_the_call_may_take_longer(self, variant: str, more):
         """The budget of a call is not that of its set-up or of the rating."""
