@@ -7,6 +7,7 @@ CELL = "embedding/uniform@synthetic[tables=5,seed=1]/dgx_a100_80gb:4"
 
 
 def test_options_ask_the_same_and_files_hold_it(shardbench, tmp_path):
+    """The explanation is a JSON or a Markdown file."""
     problem = ("-w", "synthetic[tables=5,seed=1]", "-t", "dgx_a100_80gb", "-n", "4")
     for suffix in ("json", "md"):
         path = tmp_path / f"why.{suffix}"

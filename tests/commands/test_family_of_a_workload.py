@@ -28,11 +28,13 @@ def family_of(workload: str) -> str:
 
 
 def test_a_workload_of_one_family_needs_no_name():
+    """The only family that knows the workload is taken."""
     assert family_of("dog") == "dog"
     assert family_of("cat[size=3]") == "cat"
 
 
 def test_one_of_two_families_or_of_none_is_refused():
+    """Two families that know a workload need a name."""
     with pytest.raises(UsageError, match="Name a family"):
         family_of("cattle")
     with pytest.raises(UsageError, match="did you mean"):

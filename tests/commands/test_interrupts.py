@@ -59,6 +59,7 @@ def interrupted(*_, **__):
     ],
 )
 def test_it_is_said_what_was_kept(command, measures, sentence, monkeypatch, shardbench):
+    """The sentence names the file and the command that goes on."""
     monkeypatch.setattr(f"shardbench.commands.{measures}", interrupted)
     code, _, err = shardbench(*command.split())
     assert code == 130

@@ -118,6 +118,7 @@ def benchmark(name: str, parameters: str) -> str:
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(shardbench, tmp_path, command, said):
+    """No command writes a file before it has checked its input."""
     code, out, err = shardbench(*shlex.split(command))
     assert (code, out) == (2, "")
     lines = [line for line in err.splitlines() if line and not line.startswith(STAGES)]

@@ -12,6 +12,7 @@ TINY = ("-w", "synthetic[tables=3,seed=4,memory=roomy]", "-n", "2", "--gib", "0.
 
 @pytest.mark.long
 def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench) -> None:
+    """The calibrated machine is a file, and its estimate is compared with measurements."""
     assert shardbench("calibrate", "--share", "0.1", "-o", "machine.toml")[0] == 0
     machine = read_machine("machine.toml")
     value, low, high = machine.figures["fused.cached.forward.index"]
@@ -34,6 +35,7 @@ def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench) -> Non
 
 
 def test_plans_are_measured_on_a_machine_that_was_not_calibrated(shardbench) -> None:
+    """Only TorchRec's estimate is compared."""
     options = ("-t", "dgx_a100_80gb", "--plans", "3", "--seconds", "1")
     assert shardbench("validate", *TINY, *options, "--json", "found.json")[0] == 0
     found = json.loads(Path("found.json").read_text())
@@ -63,6 +65,7 @@ def test_memory_is_counted_and_kept(shardbench) -> None:
 
 @pytest.mark.long
 def test_a_workload_that_cannot_be_measured_leaves_the_others(shardbench) -> None:
+    """The exit code says that one was refused."""
     tight = "synthetic[tables=4,seed=21,memory=tight]"
     other = TINY[1].replace("seed=4", "seed=5")
     options = ("-t", "dgx_a100_80gb", "--plans", "3", "--seconds", "1", "--json", "found.json")

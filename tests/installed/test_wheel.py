@@ -66,6 +66,7 @@ def shardbench(environment: MadeEnvironment, *words: str) -> str:
 
 
 def test_it_lists_compares_and_plans(made: MadeEnvironment):
+    """Commands work outside of a checkout."""
     assert "embedding " in shardbench(made, "list")
     compared = shardbench(
         made, "compare", "dimspec", "-w", "all-pairs[rank=2,mesh=2x2]", "-t", "dgx_h100", "-n", "4",
@@ -82,6 +83,7 @@ def test_it_lists_compares_and_plans(made: MadeEnvironment):
 
 
 def test_the_snippets_of_readme_run(made: MadeEnvironment):
+    """Drop-ins work in a job, with the wheel alone."""
     script = ROOT / "tests" / "installed" / "readme_job.py"
     done = made.run(made.python, "-I", script, ROOT / "README.md", NUMBA_DISABLE_JIT="1")
     assert done.returncode == 0, done.stderr
@@ -110,6 +112,7 @@ ignore_missing_imports = True
 
 
 def test_a_type_checker_sees_real_types(made: MadeEnvironment):
+    """Results of drop-ins have types, and wrong arguments are errors."""
     (made.folder / "job.py").write_text(TYPED, encoding="utf-8")
     (made.folder / "mypy.ini").write_text(SETTINGS, encoding="utf-8")
     done = made.run(sys.executable, "-m", "mypy", "--python-executable", made.python, "job.py")

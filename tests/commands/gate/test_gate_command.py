@@ -25,6 +25,7 @@ QUICK = CellId.parse(line()["cell"])
     ],
 )
 def test_the_first_line_and_the_exit_code_say_it(gate, expected, tmp_path, changes, code, first):
+    """The page for CI begins with the same line."""
     found, out, _ = gate("e.toml", "--judge", results(tmp_path, **changes), "--markdown", "v.md")
     assert found == code
     assert out.startswith(first)
@@ -35,6 +36,7 @@ def test_the_first_line_and_the_exit_code_say_it(gate, expected, tmp_path, chang
 
 
 def test_what_differs_can_be_accepted(gate, expected, tmp_path):
+    """The new expectations are a file beside the old ones, and commands look closer."""
     committed = expected.read_bytes()
     changed = results(tmp_path, fingerprint="decaf")
     _, out, _ = gate("e.toml", "--judge", changed)
@@ -47,6 +49,7 @@ def test_what_differs_can_be_accepted(gate, expected, tmp_path):
 
 
 def test_a_first_file_gives_no_figures_to_what_is_wrong(gate, tmp_path):
+    """A wrong decision is named and expects nothing."""
     write(tmp_path / "first.jsonl", line("slow"), line(decision="different"))
     code, out, err = gate("--init", "e.toml", "--judge", "first.jsonl")
     assert code == 0
@@ -73,6 +76,7 @@ def test_a_first_file_gives_no_figures_to_what_is_wrong(gate, tmp_path):
     ],
 )
 def test_bad_input_is_no_verdict(gate, expected, tmp_path, arguments, sentence):
+    """Errors exit with 3 and change no file."""
     (tmp_path / "empty.toml").write_text("")
     before = expected.read_bytes()
     code, out, err = gate(*arguments)
@@ -83,6 +87,8 @@ def test_bad_input_is_no_verdict(gate, expected, tmp_path, arguments, sentence):
 
 
 def test_a_crash_is_no_verdict(gate, expected, tmp_path, monkeypatch):
+    """An error of the gate itself exits with 3, and the page says so."""
+
     def crash(*arguments: Any) -> Any:
         raise ZeroDivisionError("oops")
 
@@ -106,6 +112,8 @@ def toys(use_families):
 def test_a_first_suite_is_measured_stored_and_as_expected_afterwards(
     gate, toys, tmp_path, monkeypatch
 ):
+    """The file that `--init` writes is met by the next run."""
+
     def suite(families: Registry) -> tuple[Expectations, list[str]]:
         return first_suite(families)[0], ["a family is left out"]
 
@@ -134,6 +142,7 @@ def test_a_first_suite_is_measured_stored_and_as_expected_afterwards(
     ],
 )
 def test_what_cannot_be_measured_or_differs_is_no_success(gate, toys, tmp_path, cell, code, first):
+    """Failures and other decisions have exit codes above 0."""
     row = f'[cell."toy/{cell}/dgx_a100_80gb:2"]\nfingerprint = "0-1-0-2"\n'
     (tmp_path / "e.toml").write_text(row)
     result, out, _ = gate("e.toml", *SHORT)

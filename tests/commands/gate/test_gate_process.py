@@ -35,6 +35,7 @@ def closed() -> Iterator[int]:
 
 
 def test_a_reader_that_closes_early_changes_nothing(start, closed, tmp_path):
+    """A closed pipe leaves the exit code."""
     wide = results(tmp_path, ratio=WIDE)
     process = start("--judge", wide, stdout=closed, stderr=subprocess.PIPE)
     _, err = process.communicate(timeout=60)
@@ -43,6 +44,7 @@ def test_a_reader_that_closes_early_changes_nothing(start, closed, tmp_path):
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_both_outputs_gone_is_never_a_success(start, closed, unbuffered: str):
+    """Buffered output that is lost at exit changes no exit code."""
     # What is still in a buffer when Python ends would make it exit with 120.
     changes = {"PYTHONUNBUFFERED": unbuffered}
     process = start("--judge", "none.jsonl", changes=changes, stdout=closed, stderr=closed)
@@ -51,6 +53,7 @@ def test_both_outputs_gone_is_never_a_success(start, closed, unbuffered: str):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_is_never_a_success(start, tmp_path, number):
+    """A gate that is stopped has no verdict."""
     os.mkfifo(tmp_path / "ready")
     (tmp_path / "sitecustomize.py").write_text(
         "import signal\n"

@@ -84,6 +84,7 @@ def test_a_claim_has_the_published_figures_of_its_variant():
 
 
 def test_families_are_sorted():
+    """Families are listed by name, whatever their order of registration."""
     registry = Registry([replace(toy.TOY, name="zebra"), toy.TOY])
     assert [found.name for found in registry.families] == ["toy", "zebra"]
 

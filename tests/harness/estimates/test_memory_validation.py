@@ -29,6 +29,7 @@ def validated(folder: Path, measure: object) -> MemoryValidation:
 
 
 def test_each_term_has_its_bytes_and_the_estimates_that_know_it(tmp_path: Path) -> None:
+    """Measured ranks are stored, and not measured again."""
     validation = validated(tmp_path, count)
     (rank,) = validation.ranks
     assert (rank.decision, rank.setting, rank.rank) == ("a plan", "adam", 3)
@@ -43,6 +44,7 @@ def test_each_term_has_its_bytes_and_the_estimates_that_know_it(tmp_path: Path) 
 
 
 def test_a_failure_names_the_rank_and_the_reason(tmp_path: Path) -> None:
+    """A rank that cannot be measured ends the validation with one sentence."""
     reason = r"^Measuring rank 3 .* with adam failed: .*no such k"
     with pytest.raises(ShardbenchError, match=reason):
         validated(tmp_path, fail)

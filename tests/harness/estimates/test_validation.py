@@ -89,6 +89,7 @@ def found(path: Path) -> Validation:
 
 
 def test_the_slowest_rank_of_each_plan_is_found_on_a_machine_that_slows_down(path: Path):
+    """Times are taken in turns with a reference, so that a drift of the machine cancels."""
     found = validated(Machine(slowing=0.002), path)
     assert [decision.slowest_rank for decision in found.decisions] == [1, 0, 0, 0, 0]
     scale = found.reference_ms / 100  # of a reference that takes 100 ms
@@ -99,6 +100,7 @@ def test_the_slowest_rank_of_each_plan_is_found_on_a_machine_that_slows_down(pat
 
 
 def test_a_right_estimate_agrees_and_a_wrong_one_does_not(found: Validation):
+    """An estimate that is off by one factor ranks plans rightly, and its residuals are even."""
     right, wrong = found.agreements
     assert (right.spearman, right.is_top, right.regret) == (pytest.approx(1), True, 0)
     assert right.error == pytest.approx(1.0, abs=0.05)  # the estimate is half of the time
@@ -113,6 +115,7 @@ def test_a_right_estimate_agrees_and_a_wrong_one_does_not(found: Validation):
 
 
 def test_an_interrupted_run_resumes_and_measures_nothing_twice(path: Path, tmp_path: Path):
+    """What was measured before the interrupt stays in the file."""
     machine = Machine()
     machine.interrupt_at = 30
     with pytest.raises(KeyboardInterrupt):
@@ -126,6 +129,7 @@ def test_an_interrupted_run_resumes_and_measures_nothing_twice(path: Path, tmp_p
 
 
 def test_ranks_that_are_alike_are_measured_once(path: Path):
+    """Work with equal keys is one measurement with more pairs."""
     machine = Machine()
     validated(machine, path, *[(0.2, 0.2, 0.2)] * 3, seconds=1.0)
     assert {json.loads(line)["id"] for line in path.read_text().splitlines()} == {"0.2"}
@@ -133,6 +137,7 @@ def test_ranks_that_are_alike_are_measured_once(path: Path):
 
 
 def test_a_validation_is_written_and_read_again(found: Validation, tmp_path: Path):
+    """Fields of another version are ignored."""
     written = to_builtins(found)
     (tmp_path / "found.json").write_text(json.dumps(written))
     assert read_validations(tmp_path) == [found]
@@ -142,6 +147,7 @@ def test_a_validation_is_written_and_read_again(found: Validation, tmp_path: Pat
 
 
 def test_the_report_has_a_section_for_each_problem(found: Validation):
+    """The chapter has a table of all problems, and a drawing in each section."""
     chapter = validation_chapter([found, found])
     assert [len(part.table.rows) for part in chapter.tables] == [2, 4]
     assert [[len(part.table.rows) for part in one.tables] for one in chapter.sections] == [
@@ -161,6 +167,7 @@ def agreed(*estimated: float) -> Agreement:
 
 
 def test_plans_within_the_noise_do_not_count_for_the_rank_correlation_of_plans_apart():
+    """Plans whose intervals overlap have no order."""
     found = agreed(2.0, 1.0, 3.0)
     assert (found.apart, found.spearman_apart) == (2, None)
     assert (found.picks, found.is_top, found.is_top_within_noise) == ("b", False, True)
@@ -170,6 +177,7 @@ def test_plans_within_the_noise_do_not_count_for_the_rank_correlation_of_plans_a
 
 
 def test_calibrating_hands_milliseconds_of_each_pass_to_the_fit(path: Path):
+    """A second calibration uses the stored times."""
     machine = Machine(slowing=0.001)
     handed: list = []
 
@@ -189,6 +197,7 @@ def test_calibrating_hands_milliseconds_of_each_pass_to_the_fit(path: Path):
 
 
 def test_plans_for_which_there_is_no_time_are_left_out_and_measured_later(path: Path):
+    """A note says how many plans were measured."""
     machine = Machine()
     found = validated(machine, path, seconds=1.0)
     assert [decision.name for decision in found.decisions] == ["plan 0", "plan 1", "plan 4"]
@@ -199,5 +208,6 @@ def test_plans_for_which_there_is_no_time_are_left_out_and_measured_later(path: 
 
 
 def test_an_asynchronous_device_is_timed_by_wall(path: Path):
+    """The CPU time of a call says nothing of a device that goes on."""
     found = validated(Machine(noise=0.0, is_asynchronous=True), path)
     assert found.decisions[0].measured.value == pytest.approx(200)

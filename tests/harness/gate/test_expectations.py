@@ -72,11 +72,13 @@ def expectations(draw) -> Expectations:
 @settings(max_examples=15)
 @given(expectations())
 def test_what_was_written_is_read(tmp_path_factory, expected: Expectations):
+    """Any expectations are the same after they are written and read."""
     folder = tmp_path_factory.mktemp("written")
     assert load(folder, to_toml(expected)) == expected
 
 
 def test_the_order_depends_on_the_names_alone():
+    """A file of expectations has small differences in version control."""
     ids = [CellId.parse(f"{family}/{name}@p/t:4") for family in "ba" for name in ("x", "a")]
     one, other = (dict.fromkeys(each, Expectation()) for each in (ids, ids[::-1]))
     assert to_toml(Expectations(one)) == to_toml(Expectations(other))
@@ -104,6 +106,7 @@ def of_cell(row: str) -> str:
     ],
 )
 def test_what_is_wrong_is_said_with_the_file_and_the_cell(tmp_path: Path, text, sentence: str):
+    """Every refusal is one sentence with a place."""
     with pytest.raises(UsageError) as error:
         load(tmp_path, text)
     assert sentence in str(error.value)
@@ -125,6 +128,7 @@ def requests(
 
 
 def test_the_first_suite_has_a_problem_of_each_family_that_is_installed():
+    """A headline decides the pair; families that lack a library are named as left out."""
     headline = Statement("headline", "Toy", LARGE, "own", "same")
     own = {"benchmarks": (LARGE,), "statements": (headline,)}
     able = replace(toy.TOY, name="able", variants=dict(toy.TOY.variants), **own)
@@ -142,6 +146,7 @@ def test_the_first_suite_has_a_problem_of_each_family_that_is_installed():
 
 
 def test_a_ratio_is_timed_until_it_is_clear_on_which_side_of_the_expected_one_it_is():
+    """A ratio that is ignored sets no limit."""
     cell = f"toy/same@{SMALL}"
     for more, limits in (({}, {"same": 0.25}), ({"ignore": ("ratio",)}, {})):
         (request,) = requests(expecting(cell, ratio=(0.1, 0.25), **more))
@@ -170,6 +175,7 @@ def test_a_ratio_is_timed_until_it_is_clear_on_which_side_of_the_expected_one_it
     ],
 )
 def test_what_cannot_be_measured_is_said_before_anything_is(expected: Expectations, sentence: str):
+    """Unknown names and contradicting rows are refused."""
     with pytest.raises(ShardbenchError) as refused:
         requests(expected)
     assert sentence in str(refused.value)
@@ -194,6 +200,7 @@ OLD = CellId.parse("toy/same@OLD/dgx_a100_80gb:2")
     ],
 )
 def test_cells_are_named_as_in_results(before, row, after, renamed):
+    """A workload's name in results may differ from the name that was given."""
     _, expected, changed = to_measure(
         Expectations({before: row}), toy_registries.labelled_registry()
     )
@@ -202,6 +209,7 @@ def test_cells_are_named_as_in_results(before, row, after, renamed):
 
 
 def test_how_a_problem_is_given_holds_for_all_of_its_cells():
+    """One row with the given name is enough."""
     rows = {
         replace(OLD, variant=name): Expectation(given=given)
         for name, given in (("reference", ""), ("same", SMALL))

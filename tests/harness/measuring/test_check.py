@@ -29,6 +29,7 @@ def variant(run, **options) -> Variant:
 
 
 def test_a_family_that_plans_adds_figures_for_each_rank(clock: FakeClock):
+    """A checked cell has the table of ranks."""
     (family,) = toy_registries.bounded_registry().families
     checked = check(family, family.find("reference"), PROBLEM, clock)
     assert checked.ranks.rows == ((3, 3 / 8), (3, 3 / 8))

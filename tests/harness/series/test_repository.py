@@ -96,6 +96,7 @@ def test_folders_of_all_kinds_of_clones_are_the_repository(
 
 
 def test_without_git_it_is_named(toy: ToyRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing program is one sentence."""
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(ShardbenchError, match="needs git, which is not on the PATH"):
         Repository(toy.folder)

@@ -129,6 +129,7 @@ CHECKED = ("same", "missing", "own", "raises")
     ],
 )
 def test_what_is_missing_is_judged_as_with_the_stored_cells(variants, against, stored):
+    """A resumed comparison gives the rest of the same cells."""
     known = whole(variants, against)
     names = set(known) - {stored[1:]} if stored.startswith("-") else set(stored.split())
     kept = tuple(cell for name, cell in known.items() if name in names)
@@ -144,6 +145,7 @@ def whole(variants: tuple[str, ...], against: str) -> dict[str, Cell]:
 
 
 def test_no_cell_is_given_out_before_it_is_known_who_stands_in():
+    """The cell of the reference without a part comes first."""
     seen: list[tuple[str, str]] = []
     compare(
         *("same", "missing", "own"),

@@ -31,6 +31,7 @@ def read(path: Path, text: str) -> tuple[str, list[Request]]:
 
 
 def test_a_short_one_is_read(path: Path):
+    """Each workload and topology is filled in with the values of the matrix that it names."""
     name, requests = read(
         path,
         """
@@ -60,6 +61,7 @@ def test_a_short_one_is_read(path: Path):
 
 
 def test_what_is_left_out_is_the_usual(path: Path):
+    """All variants are compared with the reference."""
     name, requests = read(path, STUDY)
     assert name == "ladder", "as the file is called"
     for each in requests:
@@ -95,6 +97,7 @@ def test_what_is_left_out_is_the_usual(path: Path):
     ],
 )
 def test_what_is_wrong_is_one_sentence_with_the_file(path: Path, text: str, said: str):
+    """Unknown keys and names come with suggestions."""
     with pytest.raises(UsageError) as refused:
         read(path, text)
     assert said in str(refused.value)
@@ -103,6 +106,7 @@ def test_what_is_wrong_is_one_sentence_with_the_file(path: Path, text: str, said
 
 
 def test_a_matrix_has_an_end(path: Path):
+    """A suite of astronomically many problems is refused."""
     keys = "".join(f"k{n} = {list(range(20))}\n" for n in range(6))
     text = STUDY.replace("{size}", "-".join(f"{{k{n}}}" for n in range(6)))
     with pytest.raises(UsageError, match="A matrix makes at most 100000 problems"):

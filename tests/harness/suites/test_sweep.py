@@ -37,6 +37,7 @@ def measured(path: Path, family: Family = toy.TOY) -> list[bool]:
 
 
 def test_two_at_a_time_measure_each_cell_once_and_a_problem_that_fails_costs_itself(path: Path):
+    """A problem that cannot be built is refused, and the others are measured."""
     requests = run_sweep.requests()
     lost = WorkloadSpec("toy", {"size": "none"})
     lost_request = Request(toy.TOY, lost, find_topology("dgx_a100_80gb", 2))
@@ -48,6 +49,7 @@ def test_two_at_a_time_measure_each_cell_once_and_a_problem_that_fails_costs_its
 
 
 def test_an_error_of_a_task_is_raised_and_no_further_task_begins():
+    """An error is not kept until the end."""
     begun: list[str] = []
 
     def run(task: str) -> int:
@@ -60,6 +62,7 @@ def test_an_error_of_a_task_is_raised_and_no_further_task_begins():
 
 
 def test_one_problem_in_two_studies_is_one_request(path: Path):
+    """Its variants are those of both studies."""
     studies = (
         Study(PROBLEM, ("same",), "first"),
         Study(PROBLEM, ("own", "same"), "second"),
@@ -70,6 +73,7 @@ def test_one_problem_in_two_studies_is_one_request(path: Path):
 
 
 def test_what_cells_are_called_may_differ_from_what_is_given(path: Path, tmp_path: Path):
+    """Stored cells count under their own names, of any letters."""
     folder = tmp_path / "\x1b\n\udcff"
     folder.mkdir()
     odd = f"toy[folder={folder}]/dgx_a100_80gb:2"
@@ -96,6 +100,7 @@ def uncached():
 def test_the_code_of_a_family_of_another_package_counts(
     uncached, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    """A change of its sources makes stored cells old."""
     package = tmp_path / "somebody_s_planners"
     package.mkdir()
     (package / "__init__.py").write_text("FAMILY = None\n")

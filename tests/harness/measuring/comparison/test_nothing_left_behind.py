@@ -31,6 +31,8 @@ def started(*variants: str, stderr: int = subprocess.DEVNULL, **options: str) ->
 class TestNothingIsLeftBehind:
     @pytest.mark.parametrize("stage", ["checking", "timing"])
     def test_after_an_interruption(self, folder: Path, stage: str):
+        """An interrupt in any stage ends all child processes."""
+
         def interrupt(event: Event) -> None:
             is_timed = event.stage == "timing" and event.step > 2
             if event.progress is not None or is_timed:
@@ -45,12 +47,14 @@ class TestNothingIsLeftBehind:
             assert ends(left_pid(folder))
 
     def test_by_a_variant_that_died_beside_a_process_of_its_own(self, folder: Path):
+        """A process that the variant started ends with its call."""
         cell = compare("killed-parent", folder=folder)["killed-parent"]
         assert cell.status == "failed"
         assert ends(left_pid(folder, "grandchild"))
 
     @pytest.mark.parametrize("variant", ["endless", "silent-parent"])
     def test_after_the_parent_was_killed(self, folder: Path, variant: str):
+        """Children see that their parent is gone."""
         with started(variant, folder=str(folder)) as parent:
             try:
                 left_pid(folder)
