@@ -80,9 +80,8 @@ def benchmark(name: str, parameters: str) -> str:
         (f"{VALIDATE} --memory --indices zipf", "--memory has neither"),
         (f"{VALIDATE} --memory --gib 0.02", "--gib allows 0.02. Give it more"),
         pytest.param(f"{VALIDATE} --memory --device cuda", "no CUDA dev", marks=NO_CUDA),
-        ("calibrate -t dgx_h100 --share 0", "not in the range"),
-        ("calibrate -t dgx_h100 -o machine.txt", "must end in .csv"),
-        ("calibrate -t nowhere", "Unknown topology 'nowhere'"),
+        ("calibrate --share 0", "not in the range"),
+        ("calibrate -o machine.txt", "must end in .toml"),
         # workload show
         ("workload show nothing", "Unknown workload 'nothing'"),
         ("workload show dlrm-856 --sort byte", "Unknown column 'byte'; did you mean bytes?"),
@@ -124,7 +123,7 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(shardbench, tmp_path, comma
     lines = [line for line in err.splitlines() if line and not line.startswith(STAGES)]
     assert said in lines[-1]
     assert len(lines) == 1
-    assert not list(tmp_path.iterdir())
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 PROBLEM = "-w micro[ops=10,inserts=2] -t dgx_h100 -n 4"
