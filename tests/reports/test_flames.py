@@ -4,8 +4,20 @@ import json
 import re
 
 import pytest
-from made_up_profiles import COMPILED, COPY, PLAN, PROBLEM, UPSTREAM, profile
-from made_up_results import family_lines, family_of, past_lines, results_of, statement, write
+from made_up_results import (
+    COMPILED,
+    COPY,
+    PLAN,
+    PROBLEM,
+    UPSTREAM,
+    family_lines,
+    family_of,
+    past_lines,
+    profile,
+    results_of,
+    statement,
+    write,
+)
 from page_parser import Page
 
 from harness.measuring.profile.flame_graph import Frame

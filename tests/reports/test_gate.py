@@ -14,7 +14,7 @@ from harness.gate.expectations import Expectation, Expectations, MadeWith
 from harness.gate.judging import Deviation, GateVerdict, Judged, judge_cells
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from reports.core.formatting import code
-from reports.gate import failure_markdown, lines, look_closer, markdown, notes
+from reports.gate import failure_markdown, look_closer, markdown, notes
 from reports.gate_comment import main
 
 
@@ -32,35 +32,6 @@ def judged(*kinds: str | None) -> GateVerdict:
         ),
         {},
     )
-
-
-LOW, HIGH = (0.3, 0.8), (0.9, float("inf"))
-
-
-@pytest.mark.parametrize(
-    ("what", "kind", "values", "text"),
-    [
-        ("counters.a", "regression", (1, 1083), "a: 1,083, expected 1: worse, up 1,080 times"),
-        (
-            "quality.a",
-            "changed",
-            (1.000001, 1.000002),
-            "a: 1.000002, expected 1.000001: changed, up",
-        ),
-        ("quality.a", "regression", (1e-320, 1e300), "a: 1.00e+300, expected 1.00e-320: worse, up"),
-        ("ratio", "regression", (LOW, HIGH), "ratio over slow: from 0.900, expected 0.300 to 0.8"),
-        ("ratio", "inconclusive", (LOW, None), "ratio over slow: —, expected 0.300 to 0.800: per"),
-        ("cell", "new", (None, "ok"), "cell: ok, expected —: new"),
-    ],
-)
-def test_a_row_says_what_was_expected_measured_and_changed(what, kind, values, text):
-    """Values are rounded unless they would look equal, and a change has a direction and a size."""
-    deviation = Deviation(what, kind, *values, "no luck.")
-    cell = Judged(CellId.parse("boxing/quick@p/t:4"), None, cell_of(line()), (deviation,))
-    heading, told = lines([cell])
-    assert heading == "boxing/quick@p/t:4"
-    assert told.startswith(f"  {text}")
-    assert told.endswith(", no luck")
 
 
 def test_only_what_deviates_is_above_the_fold():

@@ -13,7 +13,7 @@ from harness.contract import Abilities, Explanation, Family, InfeasibleDecision,
 from harness.contract.planning import Question
 from harness.contract.variants import Variant
 from harness.measuring.request import Request
-from harness.model.errors import ShardbenchError, UsageError
+from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.planning.plan import Baseline, baseline, explain, plan
 from harness.topologies.lookup import find_topology
@@ -49,26 +49,6 @@ def test_what_the_variant_installs_is_gone_again(family):
     family.variants["installed"] = Variant("installed", prepare, "", "")
     assert plan(asked(family, "installed")).document == {"gpu_of_item": (0, 1, 0, 1, 0)}
     assert (toy.World.changed, closed) == (False, [True])
-
-
-def test_a_search_without_a_limit_takes_none(family):
-    """A limit in seconds needs a search that has one."""
-    with pytest.raises(UsageError, match="takes no limit in seconds"):
-        plan(asked(with_planning(family, limited=None)), seconds=2.5)
-
-
-@pytest.mark.parametrize(
-    ("variant", "reason"),
-    [
-        ("raises", "'raises' found no decision: ValueError: no item likes me"),
-        ("missing", f"'missing' is not installed: it needs {toy.NOT_THERE}"),
-        ("refuses", "too many items for me"),
-    ],
-)
-def test_without_a_decision_the_reason_is_raised(family, variant, reason):
-    """An error of the variant becomes one sentence."""
-    with pytest.raises(ShardbenchError, match=reason):
-        plan(asked(family, variant))
 
 
 class TestExplanations:
