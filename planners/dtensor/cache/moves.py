@@ -40,6 +40,7 @@ def direct_moves() -> AbstractContextManager[None]:
         if local.__class__ is torch.Tensor and not (
             options.get("use_graph_based_transform") is not None
             or is_watched()  # first: a mode would see the access to `requires_grad`
+            or local.is_nested  # has no sizes
             or (local.requires_grad and torch.is_grad_enabled())
         ):
             step = _only_step(current, target)
