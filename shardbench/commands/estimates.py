@@ -220,7 +220,7 @@ def calibrate_command(
     with _measuring(able, store, given, fresh) as (bench, on_progress):
         machine = calibrate(bench.design(share), _stopwatch(bench, store, given, on_progress))
     here = environment(seed)
-    name = here.cpu if device == "cpu" else bench.device
+    name = (device == "cpu" and here.cpu) or bench.device
     options.write(out, _machine_file(machine, name, here))
     fitted = as_terminal(tables.figures_table(machine), "Fitted, with 95 % intervals\n")
     errors = as_terminal(tables.errors_table(machine), "Geometric mean error\n")
