@@ -15,7 +15,7 @@ from planners.placement.search.graph import Graph
 
 _STEPS = 50
 _LARGEST = 1000
-_HOT = 1.0
+_HOT = 0.1
 
 
 class ForestSearch:

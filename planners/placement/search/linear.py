@@ -117,7 +117,9 @@ class Programme:
             fractions[first[:-1] + choice] = 1.0
             if self._add_rows(fractions):
                 continue
-            if self.graph.cost_of(choice) < least:
+            # A solution may exceed a row by the solver's tolerance, so it is checked in integers.
+            fits = (self.graph.used_by(choice) <= self.graph.capacity).all()
+            if fits and self.graph.cost_of(choice) < least:
                 best, least = choice, self.graph.cost_of(choice)
             break
         return best
