@@ -85,7 +85,7 @@ def quality(problem: PlacementProblem, decision: Plan) -> Mapping[str, float]:
 @contextmanager
 def observe(recorder: Recorder) -> Iterator[None]:
     """Record the phases and counters of every search that runs in the `with` block."""
-    from planners.placement.search import dual, forest, reduction
+    from planners.placement.search import dual, forest, reduction, rules
     from planners.placement.search.linear import Programme
 
     with replaced(
@@ -93,7 +93,7 @@ def observe(recorder: Recorder) -> Iterator[None]:
             (
                 reduction,
                 "reduce_all",
-                recorder.timed("reduce", reduction.reduce_all, "reductions"),
+                recorder.timed("reduce", rules.reduce_all, "reductions"),
             ),
             (dual, "pass_messages", recorder.timed("bound", dual.pass_messages, "sweeps")),
             (forest, "forest_steps", recorder.timed("search", forest.forest_steps, "searches")),

@@ -85,14 +85,14 @@ def test_memory_at_the_moments_has_the_same_peak_as_at_all_times(seed: int):
 
 
 def test_a_search_by_forests_fits_and_is_near_the_programme():
-    """On a generated model the search's plan is valid, and costs at most 10 % more."""
+    """On a generated model the search's plan is valid, and costs at most 25 % more."""
     problem = generated("blocks", BlocksParameters(blocks=3)).limited(6.0)
     plan = by_search(reduced(graph_of(problem)), 4.0)
     validate(problem, plan)
     best = certified(problem)
     validate(problem, best)
     assert plan.bound <= cost_of(problem, best.choice) <= cost_of(problem, plan.choice)
-    assert cost_of(problem, plan.choice) <= 1.1 * cost_of(problem, best.choice)
+    assert cost_of(problem, plan.choice) <= 1.25 * cost_of(problem, best.choice)
 
 
 def test_descent_is_the_same_in_python_and_compiled():

@@ -15,7 +15,7 @@ from planners.placement.search.graph import Graph
 
 _STEPS = 50
 _LARGEST = 1000
-_HOT = 0.1
+_FEW_NODES = 500  # a larger graph has too few steps for each node to cool down
 
 
 class ForestSearch:
@@ -49,7 +49,9 @@ class ForestSearch:
         while (now := monotonic()) < deadline:
             # The temperature falls to 0. It begins with a node's share of what is left to gain.
             share = max(min(self.cost, 2 * self.dual.bound) - self.dual.bound, 0.0) / graph.nodes
-            temperature = _HOT * share * (deadline - now) / (deadline - began)
+            temperature = (
+                min(1.0, _FEW_NODES / graph.nodes) * share * (deadline - now) / (deadline - began)
+            )
             cost = forest_steps(
                 graph.first,
                 graph.cost,
