@@ -3,7 +3,6 @@
 | what is left after the reductions | method |
 | --- | --- |
 | few pairs of states | the integer programme, then branch and bound for the proof |
-| few nodes | message passing, then the integer programme of the states with the least excess |
 | more | message passing for bound and prices, then search by forests |
 """
 
@@ -26,9 +25,6 @@ from planners.placement.search.reduction import Reduced, reduced
 
 MOST_PAIRS = 200_000
 _FOR_PROGRAMME = 0.6
-_FEW_PAIRS = 50_000
-_FEW_NODES = 1000
-_FOR_EXCESS = 0.2
 _SWEEPS = 60
 # Shares of the time for prices and for search, in turns.
 _TURNS = ((0.1, 0.1), (0.1, 0.1), (0.1, 0.5))
@@ -43,34 +39,7 @@ def certified(problem: PlacementProblem) -> Plan:
         plan = by_programme(small, _FOR_PROGRAMME * left)
         cost = cost_of(problem, plan.choice)
         return replace(plan, bound=branched(small.graph, cost, began + problem.seconds))
-    return (by_few_states if small.graph.nodes <= _FEW_NODES else by_search)(small, left)
-
-
-def by_few_states(small: Reduced, seconds: float) -> Plan:
-    """Return the programme's plan with a part of the states: those that a good plan may have.
-
-    The bound is that of all states.
-    """
-    graph, dual = small.graph, Dual(small.graph)
-    until = monotonic() + _FOR_EXCESS * seconds
-    while monotonic() < until:
-        dual.sweep()
-    # 1. A state's rank in its node; the states of lowest memory always stay.
-    owners = np.repeat(np.arange(graph.nodes), np.diff(graph.first))
-    excess = dual.excess()
-    excess[graph.first[:-1] + smallest(graph)] = 0.0
-    # 2. The largest limit on the excess with few pairs, by bisection over the sorted values.
-    values = np.unique(excess)
-    low, high = 0, len(values)
-    while high - low > 1:
-        middle = (low + high) // 2
-        counts = np.bincount(owners[excess <= values[middle]], minlength=graph.nodes)
-        few = int((counts[graph.tail] * counts[graph.head]).sum()) <= _FEW_PAIRS
-        low, high = (middle, high) if few else (low, middle)
-    cost = np.where(excess <= values[low], graph.cost, BARRED)
-    part = reduced(replace(graph, cost=cost))
-    plan = by_programme(part, (1 - _FOR_EXCESS) * seconds)
-    return Plan(small.lifted(plan.choice), dual.proven())
+    return by_search(small, left)
 
 
 def by_programme(small: Reduced, seconds: float) -> Plan:

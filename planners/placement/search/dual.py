@@ -89,23 +89,6 @@ class Dual:
                 self.prices = np.maximum(self.prices + self.step * distance / length * excess, 0.0)
         return choice
 
-    def excess(self) -> Floats:
-        """Return by how much a plan with each state costs at least more than the bound."""
-        graph, halves = self.graph, self.halves
-        self.messages, self.prices = (array.copy() for array in self.best)
-        return state_excess(
-            graph.first,
-            self.priced(),
-            graph.tail,
-            graph.head,
-            graph.offset,
-            self.pairs,
-            halves.begins,
-            halves.halves,
-            halves.message,
-            self.messages,
-        )
-
     def proven(self) -> int:
         """Return a lower bound on the cost of every choice within the limit, in whole numbers."""
         return proven(self.graph, self.halves, *self.best)
@@ -277,40 +260,3 @@ def least_sums(
                 least = min(least, total)
         of_edge[edge] = least
     return of_node, of_edge
-
-
-@compiled
-def state_excess(
-    first: Ints,
-    costs: Floats,
-    tail: Ints,
-    head: Ints,
-    offset: Ints,
-    pairs: Floats,
-    begins: Ints,
-    halves: Ints,
-    message: Ints,
-    messages: Floats,
-) -> Floats:
-    """Return what each state adds to the minima of its node and of the node's edges."""
-    excess = np.empty(len(costs))
-    for node in range(len(first) - 1):
-        begin, width = first[node], first[node + 1] - first[node]
-        for s in range(width):
-            excess[begin + s] = costs[begin + s]
-            for at in range(begins[node], begins[node + 1]):
-                excess[begin + s] -= messages[message[halves[at]] + s]
-        excess[begin : begin + width] -= np.min(excess[begin : begin + width])
-    for half in range(2 * len(tail)):
-        edge = half >> 1
-        is_tail = half & 1 == 0
-        node, other = (tail[edge], head[edge]) if is_tail else (head[edge], tail[edge])
-        columns = first[head[edge] + 1] - first[head[edge]]
-        least = np.full(first[node + 1] - first[node], np.inf)
-        for s in range(len(least)):
-            for t in range(first[other + 1] - first[other]):
-                place = s * columns + t if is_tail else t * columns + s
-                value = pairs[offset[edge] + place] + messages[message[half ^ 1] + t]
-                least[s] = min(least[s], value + messages[message[half] + s])
-        excess[first[node] : first[node + 1]] += least - np.min(least)
-    return excess
