@@ -50,7 +50,10 @@ class ForestSearch:
             # The temperature falls to 0. It begins with a node's share of what is left to gain.
             share = max(min(self.cost, 2 * self.dual.bound) - self.dual.bound, 0.0) / graph.nodes
             temperature = (
-                min(1.0, _FEW_NODES / graph.nodes) * share * (deadline - now) / (deadline - began)
+                min(1.0, _FEW_NODES / graph.nodes) ** 2
+                * share
+                * (deadline - now)
+                / (deadline - began)
             )
             cost = forest_steps(
                 graph.first,

@@ -36,6 +36,7 @@ class Programme:
         self._limits = np.maximum(graph.capacity, 1)  # rows are divided by them
         self._highs = Solver()
         self._highs.setOptionValue("threads", 1)
+        self._highs.setOptionValue("mip_rel_gap", 1e-7)
         self._highs.passModel(self._model())
         self.messages = np.zeros(halves.message[-1])
         self.prices = np.zeros(len(graph.capacity))
