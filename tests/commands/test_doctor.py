@@ -59,19 +59,19 @@ def test_each_thing_that_is_skipped_has_its_remedy(doctor, monkeypatch):
 
 def test_what_this_machine_resolves_is_said_written_and_quoted_later(shardbench):
     """Later measurements on this machine quote its last self-tests, past a damaged line."""
-    lengths = ("--call", "0.002", "--call", "0.003", "--way", "side-by-side", "--added", "10")
+    chosen = ("--call", "0.003", "--way", "side-by-side", "--added", "10")
     short = ("--rounds", "1", "--seconds", "0.1", "--json", "selftest.json")
-    code, printed, _ = shardbench("selftest", *short, *lengths)
-    assert (code, printed.count("This machine resolves")) == (0, 2)
+    code, printed, _ = shardbench("selftest", *short, *chosen)
+    assert (code, printed.count("This machine resolves")) == (0, 1)
     assert "calls of 3 ms, side by side" in printed
     document = json.loads(Path("selftest.json").read_text())
-    assert [list(tested["found"]) for tested in document["selftests"]] == [["10"]] * 2
+    assert [list(tested["found"]) for tested in document["selftests"]] == [["10"]]
     assert document["environment"]["cores"] >= 1
     machine = environment(0).machine or ""
     with SELFTESTS.open("a") as file:
         file.write('{"machine": "torn')
     quoted = last_selftests(machine)
-    assert [each.call_seconds for each in quoted] == [0.002, 0.003]
+    assert [each.call_seconds for each in quoted] == [0.003]
     assert last_selftests("another") == []
     cell = "dimspec/path-cache@random[conversions=5]/dgx_h100:4"
     _, out, _ = shardbench("compare", cell, "--seconds", "0.1", "--details")
@@ -105,6 +105,7 @@ def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench):
     assert Path("f.svg").read_text().startswith("<?xml")
 
 
+@pytest.mark.long
 def test_plans_are_measured_on_a_machine_that_was_not_calibrated(shardbench):
     """Only TorchRec's estimate is compared."""
     options = ("-t", "dgx_a100_80gb", "--plans", "3", "--seconds", "1")

@@ -26,7 +26,7 @@ from shardbench.commands import compare as compared
 
 LONG, SHORT = 60.0, 0.5
 # While calls are timed: a harm of each kind of end.
-LATER = ("leaves", "interrupts", "closes-descriptors", "prints-then-fails", "ends-the-server")
+LATER = ("leaves", "interrupts", "sends-garbage", "prints-then-fails", "ends-the-server")
 
 GIB = 2**30
 
