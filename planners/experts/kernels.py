@@ -123,7 +123,9 @@ def _exchange(
 
 
 @compiled
-def _exchange_two(share: Array, held: Array, load: Array) -> tuple[float, Array, int]:
+def _exchange_two(
+    share: Array, held: Array, load: Array
+) -> tuple[float, tuple[int, int, int, int, int], int]:
     """Return the best exchange of two replicas of the heaviest GPU for two of another GPU.
 
     Returns its gain with two slots of the heaviest GPU, the other GPU and two slots of that, and
@@ -132,7 +134,7 @@ def _exchange_two(share: Array, held: Array, load: Array) -> tuple[float, Array,
     top = int(np.argmax(load))
     per_gpu = held.shape[1]
     best, tried = ROUNDING * load[top], 0
-    found = np.full(5, -1)
+    places = (-1, -1, -1, -1, -1)
     for gpu in range(held.shape[0]):
         room = load[top] - load[gpu]
         if room <= best:
@@ -147,9 +149,9 @@ def _exchange_two(share: Array, held: Array, load: Array) -> tuple[float, Array,
                         gain = min(now, room - now)
                         if gain > best:
                             best = gain
-                            found[:] = (a, b, gpu, c, d)
+                            places = (a, b, gpu, c, d)
         tried += (per_gpu * (per_gpu - 1) // 2) ** 2
-    return best, found, tried
+    return best, places, tried
 
 
 @compiled
@@ -216,11 +218,12 @@ def improve(
     gpus, per_gpu = held.shape
     on = np.zeros((weights.shape[0], gpus), dtype=np.int64)
     was = np.zeros((gpus, weights.shape[0]), dtype=np.int64)
+    counts = np.zeros(weights.shape[0], dtype=np.int64)
     for gpu in range(gpus):
         for slot in range(per_gpu):
             on[held[gpu, slot], gpu] += 1
+            counts[held[gpu, slot]] += 1
             was[gpu, old[gpu, slot]] = 1
-    counts = on.sum(axis=1)
     load = np.empty(gpus)
     tried, exchanges, replications = 0, 0, 0
     while True:
