@@ -3,8 +3,8 @@
 `python record/scripts/links.py` starts two processes on gloo; with `--device cuda`, one on each
 GPU, on nccl. A row has the bytes of a rank's tensor and the median milliseconds. The last rows have
 the fit `start + bytes / bandwidth`, by least squares of relative errors, and its mean error. The
-bandwidth of the all-to-all is written to stderr as a line for `[figures]` of a machine, with ends of
-its 95 % interval over sizes drawn with replacement. Plans by the machine then use it.
+bandwidth of the all-to-all is written to stderr as a line for a machine's `[figures]`, with ends
+of its 95 % interval over sizes drawn with replacement. Plans by the machine then use it.
 """
 
 import statistics
