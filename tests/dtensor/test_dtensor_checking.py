@@ -91,13 +91,14 @@ def wrong_decision() -> Any:
 
 
 def wrong_meta() -> Any:
-    ask = tensor_meta.meta_of
+    ask = tensor_meta.plain_meta
 
     def wrong(schema: Any) -> Any:
         meta = ask(schema)
-        return meta._replace(dtype=torch.float64) if schema.op is aten.tanh.default else meta
+        is_wrong = meta is not None and schema.op is aten.tanh.default
+        return meta._replace(dtype=torch.float64) if is_wrong else meta
 
-    return mock.patch.object(tensor_meta, "meta_of", wrong)
+    return mock.patch.object(tensor_meta, "plain_meta", wrong)
 
 
 @pytest.mark.parametrize("wrong", [wrong_search, wrong_decision, wrong_meta])
