@@ -35,8 +35,8 @@ from planners.dtensor.dispatch.torch_path import (
     traits,
 )
 
-MOST_RECIPES = 1024
-"""The most recipes that are kept for one op."""
+MOST_ENTRIES = 1024
+"""The most recipes that are kept for one op, and the most shape classes."""
 
 MOST_MISSES = 10_000
 """The misses after which all caches are cleared: a miss adds about 6 KiB to torch's and ours."""
@@ -45,16 +45,16 @@ Table = BoundedTable[Key, Recipe]
 
 
 class InternedDispatch(Dispatch):
-    """A cache of recipes by op and specs of its inputs, at most `most_recipes` for each op.
+    """A cache of recipes by op and specs of its inputs, at most `most_entries` for each op.
 
     After `most_misses` misses it deletes all recipes and clears torch's caches. Torch never deletes
     an entry, so new sizes in each step would fill the memory.
     """
 
-    def __init__(self, most_recipes: int = MOST_RECIPES, most_misses: int = MOST_MISSES) -> None:
+    def __init__(self, most_entries: int = MOST_ENTRIES, most_misses: int = MOST_MISSES) -> None:
         self.hits = self.misses = 0
         self._specs = SpecTable()
-        self._most_recipes, self._most_misses = most_recipes, most_misses
+        self._most_entries, self._most_misses = most_entries, most_misses
         self._misses_kept = 0  # in torch's caches
         self._tables: dict[OpOverload, Table] = {}
         self._hand_back: Callable[[OpOverload], None] = lambda op: None
@@ -102,7 +102,7 @@ class InternedDispatch(Dispatch):
 
     def _handler(self, op: OpOverload) -> Handler:
         """Return a handler that carries out the op by its recipe, and makes recipes on misses."""
-        table = self._tables.setdefault(op, BoundedTable(self._most_recipes))
+        table = self._tables.setdefault(op, BoundedTable(self._most_entries))
         read, recipes, compute = reader(op), table.entries, op._op
 
         def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
