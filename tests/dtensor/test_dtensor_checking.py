@@ -1,7 +1,7 @@
 """Under `accelerate(check=...)` torch decides as well; ops decided differently stay with torch."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -10,7 +10,7 @@ import torch
 from outcomes import described
 from small_world import counted, mesh_of, placed
 from torch.distributed.tensor import Partial, Replicate, Shard
-from torch.distributed.tensor._op_schema import OutputSharding
+from torch.distributed.tensor._op_schema import OpStrategy, OutputSharding
 from torch_state import is_changed, torch_now
 
 from harness.contract import UsageError
@@ -46,67 +46,50 @@ def test_a_share_of_the_ops_is_checked_and_the_same_ones_each_time(step):
     assert 0.1 * 120 < counts[0] < 0.4 * 120
 
 
-def test_equal_numbers_of_other_types_are_no_difference():
-    """Torch's cache answers for 2.0 what it has decided for 2, but knows 1 from 1.0 in a sum."""
-    x = placed(mesh_of(4), counted(2, 8), Shard(0))
-    with accelerate(check=1) as accelerated:
-        for order in (2, 2.0, 2):
-            torch.linalg.vector_norm(x, order)
-        for number in (1, 1.0, True, 1):
-            assert (x.long() + number).dtype == (x.to_local().long() + number).dtype
-        assert accelerated.cache_info().differences == 0
-
-
 # Wrong decisions
 
 
-@contextmanager
-def wrong_search() -> Iterator[None]:
-    search = cheapest.cheapest_strategy
+def wrong(owner: Any, name: str, change: Callable[..., Any]) -> Any:
+    """Let a function that decides ops answer wrongly for tanh."""
+    decide = getattr(owner, name)
 
-    def wrong(mesh: Any, schema: Any, *rest: Any, **options: Any) -> Any:
-        strategy = search(mesh, schema, *rest, **options)
-        if schema.op is aten.tanh.default:
-            made = cheapest._expand_exhaustively(mesh, schema, *rest, **options).strategies
-            strategy.strategies = [spec for spec in made if spec.output_spec.is_replicated()]
-        return strategy
+    def decided(*args: Any, **options: Any) -> Any:
+        answer = decide(*args, **options)
+        is_tanh = any(getattr(arg, "op", None) is aten.tanh.default for arg in args)
+        return change(answer, *args) if is_tanh else answer
 
-    with (
-        mock.patch.object(staying, "decide_without_redistribution", return_value=None),
-        mock.patch.object(cheapest, "cheapest_strategy", wrong),
-    ):
-        yield
+    return mock.patch.object(owner, name, decided)
 
 
-def wrong_decision() -> Any:
-    decide = staying.decide_without_redistribution
-
-    def wrong(schema: Any) -> Any:
-        sharding = decide(schema)
-        if schema.op is aten.tanh.default:
-            sharding.output_spec.placements = (Replicate(), Replicate())
-        return sharding
-
-    return mock.patch.object(staying, "decide_without_redistribution", wrong)
+def replicating(sharding: OutputSharding, *_: Any) -> OutputSharding:
+    sharding.output_spec.placements = (Replicate(), Replicate())
+    return sharding
 
 
-def wrong_meta() -> Any:
-    ask = tensor_meta.plain_meta
-
-    def wrong(schema: Any) -> Any:
-        meta = ask(schema)
-        is_wrong = meta is not None and schema.op is aten.tanh.default
-        return meta._replace(dtype=torch.float64) if is_wrong else meta
-
-    return mock.patch.object(tensor_meta, "plain_meta", wrong)
+def only_replicating(strategy: OpStrategy, *args: Any) -> OpStrategy:
+    made = cheapest._expand_exhaustively(*args).strategies
+    return OpStrategy([spec for spec in made if spec.output_spec.is_replicated()])
 
 
-@pytest.mark.parametrize("wrong", [wrong_search, wrong_decision, wrong_meta])
-def test_a_wrong_choice_is_caught_and_torch_chooses_from_then_on(wrong, step):
+WRONG = {
+    "decision": [(staying, "decide_without_redistribution", replicating)],
+    "meta": [(tensor_meta, "plain_meta", lambda meta, _: meta._replace(dtype=torch.float64))],
+    "search": [
+        (staying, "decide_without_redistribution", lambda *_: None),
+        (cheapest, "cheapest_strategy", only_replicating),
+    ],
+}
+
+
+@pytest.mark.parametrize("part", WRONG)
+def test_a_wrong_choice_is_caught_and_torch_chooses_from_then_on(part, step):
     """A wrong decision after a miss gives one warning and torch's results."""
     expected = described(step(2))
     clear_torch_caches()
-    with wrong(), accelerate(check=1) as accelerated:
+    with ExitStack() as stack:
+        for change in WRONG[part]:
+            stack.enter_context(wrong(*change))
+        accelerated = stack.enter_context(accelerate(check=1))
         with pytest.warns(DifferentDecision, match=r"aten\.tanh"):
             assert described(step(2)) == expected
         assert described(step(2)) == expected

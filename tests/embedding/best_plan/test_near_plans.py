@@ -21,7 +21,6 @@ from small_problems import (
     ways,
 )
 
-from planners.embedding.best_plan.parts import legal, parts_of
 from planners.embedding.best_plan.replanning import Replanning
 from planners.embedding.best_plan.rounds import SAMPLE
 from planners.embedding.best_plan.search import best_plan
@@ -140,22 +139,6 @@ def test_a_plan_within_the_budget_is_found_and_the_bound_is_below_all_that_are(c
 
 
 @settings(max_examples=12, deadline=None)
-@given(cases(), st.integers(0, 3))
-def test_more_budget_is_never_worse_and_all_of_it_is_as_good_as_none(case, seed):
-    """The budgets are searched in turn, as `Replanning` is used."""
-    search = case.search(seed)
-    unlimited = best_plan(case.space, case.devices, Brief(), seed)
-    last = math.inf
-    for budget in (0, 1, 3, 10, search.everything, math.inf):
-        near = search.search(budget)
-        if isinstance(near, Found) and near.moved <= budget:
-            assert near.rating <= last
-            last = near.rating
-    if isinstance(unlimited, Found):
-        assert last <= unlimited.rating * (1 + LAST_BITS)
-
-
-@settings(max_examples=12, deadline=None)
 @given(cases(), st.integers(0, 12), st.integers(0, 3))
 def test_the_same_seed_gives_the_same_plan(case, budget, seed):
     """Options, ranks, rating and bound are all equal."""
@@ -163,7 +146,7 @@ def test_the_same_seed_gives_the_same_plan(case, budget, seed):
 
 
 @settings(max_examples=5, deadline=None)
-@given(st.integers(2, 20), st.integers(0, 9))
+@given(st.integers(2, 8), st.integers(0, 9))
 def test_on_many_ranks_a_plan_within_the_budget_is_no_worse_than_the_previous_plan(tables, budget):
     """The rounds of the local search rate a sample of the ranks."""
     space, placed_on = varied(tables, hosts=SAMPLE // 2)
@@ -209,18 +192,6 @@ def test_the_time_may_be_up_at_any_moment(case, budget, looks):
     deadline = Deadline(0.002, jumping_clock(looks))
     near = Replanning(case.space, case.devices, case.moves, deadline).search(budget)
     assert isinstance(near, Found | NotFound)
-
-
-@given(problems())
-def test_a_previous_plan_may_be_kept_wherever_torchrec_places_it(drawn):
-    """All ranks of an option's shards are tried, unless they are many."""
-    space, placed_on = drawn
-    parts = parts_of(*drawn)
-    for number, sharded in enumerate(space.options):
-        if placed_on.ranks ** len(sharded.shards) <= 1_000:
-            allowed = set(ways(*drawn, number))
-            for ranks in product(range(placed_on.ranks), repeat=len(sharded.shards)):
-                assert legal(parts, placed_on, number, np.array(ranks)) == (ranks in allowed)
 
 
 def test_a_search_prints_nothing(capfd):
