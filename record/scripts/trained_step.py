@@ -5,8 +5,8 @@
 machine. Two processes with one thread each then train the same tables with
 `DistributedModelParallel` over gloo, or nccl with `--device cuda`. The time is the wall time of a
 step, whose ranks begin together, until the slower one has ended. Plans take turns, each time in new
-processes. The ratio is the plan's time over TorchRec's, with its 99 % interval. Communication of
-plans is estimated for NVLink, and so the processes' links are not what plans are made for.
+processes. The ratio is the plan's time over TorchRec's, with its 99 % interval. The
+machine's communication is that of its links, if links.py measured them, else that of NVLink.
 """
 
 import gc
