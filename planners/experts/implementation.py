@@ -149,7 +149,7 @@ def quality(problem: ExpertsProblem, decision: Placement) -> Mapping[str, float]
     now = imbalance(decision, problem.loads, problem.gpus)
     new = fetched(problem, decision)
     held = decision.held(problem.experts, problem.gpus)
-    found = {
+    qualities = {
         "imbalance": float(now.mean()),
         "bound": figures(problem, {})["bound"],
         "worst_layer": float(now.max()),
@@ -157,10 +157,10 @@ def quality(problem: ExpertsProblem, decision: Placement) -> Mapping[str, float]
         "wasted": float(problem.slots * problem.layers - held.sum()),
     }
     if problem.previous is not None:
-        found["fetched"] = float(new.sum(axis=1).mean())
-        found["fetched_gib"] = float(new.sum(axis=0).max()) * problem.expert_bytes / _GIB
-        found["least_fetched"] = _least_fetched(problem, decision)
-    return found
+        qualities["fetched"] = float(new.sum(axis=1).mean())
+        qualities["fetched_gib"] = float(new.sum(axis=0).max()) * problem.expert_bytes / _GIB
+        qualities["least_fetched"] = _least_fetched(problem, decision)
+    return qualities
 
 
 def _least_fetched(problem: ExpertsProblem, decision: Placement) -> float:

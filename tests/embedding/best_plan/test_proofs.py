@@ -56,7 +56,7 @@ def test_no_plan_is_below_a_rung_and_no_rung_below_the_one_before(drawn):
         assert proven == [math.inf]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problems(overfull=False), st.sampled_from([1.0, 1.3, 4.0]), st.floats(0.1, 1.0))
 def test_what_is_known_limits_the_proofs(drawn, worse, low):
     """No proof is below a known bound or above a known plan, or rules out the best plan."""

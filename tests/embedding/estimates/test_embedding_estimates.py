@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import built_problem
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -189,6 +190,23 @@ def test_options_have_calibrated_times_and_only_kernels_of_the_machine(tmp_path)
     assert sequence.shards[0].perf.fwd_compute > pooled_ms
     with pytest.raises(NotApplicable, match="table_0 is sequence"):
         list(memory_candidates(problem, [], "cpu", 0))
+
+
+def test_measured_links_replace_those_of_the_topology(problem: EmbeddingProblem):
+    """Communication takes longer by them, computation as long as before."""
+    slow = msgspec.structs.replace(
+        MACHINE, figures={**MACHINE.figures, "links.bytes_per_ms": (1e6, 1e6, 1e6)}
+    )
+    (fast, slower) = (
+        replace(problem, machine=machine)
+        .judging_enumerator()
+        .enumerate(problem.module, problem.sharders)
+        for machine in (MACHINE, slow)
+    )
+    for ours, theirs in zip(slower, fast, strict=True):
+        for mine, other in zip(ours.shards, theirs.shards, strict=True):
+            assert mine.perf.fwd_comms > 10 * other.perf.fwd_comms or not other.perf.fwd_comms
+            assert mine.perf.fwd_compute == other.perf.fwd_compute
 
 
 def test_a_table_without_a_kernel_of_the_machine_is_one_sentence(problem: EmbeddingProblem):
