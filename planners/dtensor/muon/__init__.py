@@ -1,0 +1,1 @@
+"""Muon on sharded matrices: each rank orthogonalises the matrices that it owns."""
