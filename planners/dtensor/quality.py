@@ -13,6 +13,7 @@ from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 from harness.contract import Explanation, Question, Section, UsageError
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.dispatch.torch_path import PROPAGATOR
+from planners.dtensor.muon.program import work_of
 from planners.dtensor.problem import DTensorProblem
 from planners.dtensor.programs.world import playing_one_rank
 
@@ -43,11 +44,16 @@ def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
     """Return the family's qualities: costs in microseconds, and a number of ops."""
     with playing_one_rank(problem.ranks_per_host):
         costs = _move_costs(decision)
-    return {
+    figures = {
         "redistribute_us": sum((cost.us for cost in costs), start=0.0),
         "cheapest_us": sum((cost.cheapest_us for cost in costs), start=0.0),
         "worse_decisions": float(sum(cost.is_worse for cost in costs)),
     }
+    if problem.program.counts_collectives and (optimizer := problem.program.optimizer):
+        weights = optimizer.param_groups[0]["params"]
+        work = work_of(weights, owned=decision.has_owners)
+        figures |= {"slowest_rank": work.slowest, "slowest_bound": work.bound}
+    return figures
 
 
 def explain(

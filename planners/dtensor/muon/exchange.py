@@ -1,5 +1,7 @@
 """Send the parts of matrices to their owners, and the results' parts back, by all-to-alls."""
 
+import functools
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -71,7 +73,12 @@ def _way(sent: Sequence[Sequence[Sent]], received: Sequence[Sequence[Sent]]) -> 
     def sizes(of_ranks: Sequence[Sequence[Sent]]) -> list[int]:
         return [sum(part.size for _, part in of_rank) for of_rank in of_ranks]
 
-    return Way(sum(sent, []), sum(received, []), sizes(sent), sizes(received))
+    return Way(
+        functools.reduce(operator.iadd, sent, []),
+        functools.reduce(operator.iadd, received, []),
+        sizes(sent),
+        sizes(received),
+    )
 
 
 class Transfer:

@@ -70,7 +70,7 @@ def matrix_of(spec: DTensorSpec, group: Any) -> Matrix | None:
         _, order = spec._normalize_placements_into_shard_order(spec.placements, mesh)
     except ValueError:
         return None
-    split = {dimension: mesh_dimensions for dimension, mesh_dimensions in spec.shard_order or order}
+    split = dict(spec.shard_order or order)
     copied = [at for at, of in enumerate(spec.placements) if type(of) is Replicate]
     parts, copy = [Part(slice(0), slice(0))] * size, [0] * size
     coordinates = product(*map(range, mesh.shape))

@@ -169,8 +169,7 @@ def _orthogonalised(
         if at + 1 < len(buckets):
             there = sent(at + 1)
         whole = {
-            number: updates[0].new_empty(bucket.matrices[number].shape)
-            for number in exchange.owned
+            number: updates[0].new_empty(bucket.matrices[number].shape) for number in exchange.owned
         }
         for (number, (rows, columns)), part in received:
             target = whole[number][rows, columns]
