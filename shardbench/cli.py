@@ -36,7 +36,7 @@ PANELS = {
     },
     "This machine": {
         "doctor": "Show which parts work here, and how to install the others.",
-        "calibrate": "Fit the cost estimate to this machine; write a topology file.",
+        "calibrate": "Fit the cost estimate to this machine; write a file for --machine.",
         "selftest": "Measure which slow-downs this machine can detect.",
     },
 }

@@ -71,6 +71,12 @@ topology = click.option(
     help="A preset's name, or FILE.csv or FILE.csv#NAME; a captured workload has its own.",
     shell_complete=completion.topologies,
 )
+judge = click.option(
+    "--machine",
+    default="",
+    help="The calibrated machine whose estimate judges plans: a name, a file of `shardbench "
+    "calibrate`, or none; by default the one with the topology's GPU, if it is known.",
+)
 gpus = click.option(
     "-n", "--gpus", type=int, help="How many GPUs to plan for; a captured workload has its own."
 )

@@ -2,19 +2,22 @@
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
-from harness.contract import Family
+from harness.contract import Family, read_machine
+from harness.contract.abilities import load
 from harness.contract.registry import Registry
 from harness.measuring.request import Request
 from harness.model.errors import UnknownName, UsageError, unknown
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
-from harness.topologies.lookup import placed_on
+from harness.model.topology import Topology
+from harness.topologies.lookup import find_gpu_kind, placed_on
 from shardbench import completion, options
 
 ID = "family/variant@workload/topology:gpus"
@@ -36,14 +39,41 @@ def problem(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def with_request(
-        cell: str, workload: str | None, topology: str | None, gpus: int | None, **others: Any
+        cell: str,
+        workload: str | None,
+        topology: str | None,
+        gpus: int | None,
+        machine: str,
+        **others: Any,
     ) -> None:
         request = find_problem(options.found_registry(), cell, workload, topology, gpus)
-        function(request=request, **others)
+        placed = judged(request.family, request.topology, machine)
+        function(request=replace(request, topology=placed), **others)
 
-    for parameter in (options.gpus, options.topology, options.workload, cell):
+    for parameter in (options.judge, options.gpus, options.topology, options.workload, cell):
         with_request = parameter(with_request)
     return with_request
+
+
+def judged(family: Family[Any, Any], topology: Topology, machine: str) -> Topology:
+    """Return a topology with the calibrated machine of this name or file, or with its GPU's.
+
+    For "none" the topology is as it is. Raises UsageError if two machines are named, or if the
+    family has no estimate that a machine calibrates.
+    """
+    devices: Mapping[str, str] = load(family.abilities.machines or dict)()
+    if machine and (topology.machine or not family.abilities.machines):
+        why = "the topology names one" if topology.machine else f"family '{family.name}' takes none"
+        raise UsageError(f"--machine {machine} is one too many: {why}.")
+    if topology.machine or machine == "none":
+        return topology
+    if machine.endswith(".toml"):
+        read_machine(machine)
+    elif machine and machine not in devices:
+        raise unknown("machine", machine, devices)
+    gpu = find_gpu_kind(topology.gpu)
+    known = (name for name, device in devices.items() if gpu and find_gpu_kind(device) == gpu)
+    return topology.judged_by(machine or next(known, ""))
 
 
 def able_family(

@@ -18,11 +18,13 @@ from harness.contract.estimates import (
     FitError as FitError,
     FittedFigure as FittedFigure,
     FittedMachine as FittedMachine,
+    Machine as Machine,
     MemorySet as MemorySet,
     RankMemory as RankMemory,
     RankWork as RankWork,
     TimedWork as TimedWork,
     Workbench as Workbench,
+    read_machine as read_machine,
 )
 from harness.contract.family import (
     Counter as Counter,

@@ -197,6 +197,8 @@ class Abilities(Generic[P, D]):
             and raises UsageError if a source cannot be used.
         series: the library with the releases of `shardbench releases` and the commits of
             `shardbench history`.
+        machines: a function that returns the device of each calibrated machine whose estimate can
+            judge decisions, by the machine's name.
         figures: a function that computes figures common to all decisions on a problem, such as a
             proven bound. It takes the known figures, stores them for `quality`, computes the
             others and returns all. A comparison calls it once, before any variant runs.
@@ -214,6 +216,7 @@ class Abilities(Generic[P, D]):
     series: Series | str | None = None
     topology: LibraryTopology | str | None = None
     measuring: Callable[[BenchOptions], Workbench[P]] | str | None = None
+    machines: Callable[[], Mapping[str, str]] | str | None = None
     figures: Callable[[P, Mapping[str, float]], Mapping[str, float]] | str | None = None
 
 

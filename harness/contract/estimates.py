@@ -1,11 +1,17 @@
-"""The types for measuring plans on this machine, and for calibrating a topology with them."""
+"""The types for measuring plans on this machine, and for calibrating it."""
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from harness.contract.variants import Prepared
+from harness.model.declared import Amount, checked
+from harness.model.errors import UsageError
+from harness.model.files import read_file
 
 P = TypeVar("P", contravariant=True)
 
@@ -89,11 +95,40 @@ class FitError(Struct, frozen=True):
 
 
 class FittedMachine(Struct, frozen=True):
-    """A calibrated machine: its topology file's columns, fitted parameters, and mean errors."""
+    """A calibrated machine: fitted parameters, and mean errors."""
 
-    columns: Mapping[str, str]
     figures: Sequence[FittedFigure]
     errors: Sequence[FitError]
+
+
+class Machine(Struct, frozen=True, forbid_unknown_fields=True):
+    """A calibration as a file keeps it.
+
+    `device` is the name that the driver or the processor has. `figures` are parameters with both
+    ends of their 95 % intervals; `errors` are mean errors of the fit by purpose of the points.
+    """
+
+    device: str
+    measured: str  # the date
+    packages: Mapping[str, str]
+    figures: Mapping[str, tuple[Amount, Amount, Amount]]
+    errors: Mapping[str, Amount] = {}
+    name: str = ""  # that of the file
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The parameters without their intervals."""
+        return {name: value for name, (value, *_) in self.figures.items()}
+
+
+def read_machine(path: str | Path) -> Machine:
+    """Read a file of `shardbench calibrate`; raise UsageError if it is not one."""
+    text = read_file(path).decode("utf-8-sig", "replace")
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path} is not a file of `shardbench calibrate`: {error}.") from None
+    return replace(checked(document, Machine, str(path)), name=Path(path).stem)
 
 
 class Design(Struct, frozen=True):

@@ -135,6 +135,7 @@ class Planning(Generic[P, D]):
             a number of seconds.
         baseline: names the planner whose decision a problem has today, and the variant that decides
             as it does; None if the family has no such planner.
+        ruler: says in a sentence by which estimate a decision with these qualities is judged.
     """
 
     variant: str
@@ -144,3 +145,4 @@ class Planning(Generic[P, D]):
     moving: Moving[P, D] | None = None
     remedies: Callable[[P, float], Remedies[P, D]] | None = None
     baseline: Callable[[P], tuple[str, str]] | None = None
+    ruler: Callable[[P, Mapping[str, float]], str] | None = None

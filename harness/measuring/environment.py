@@ -48,7 +48,7 @@ def digest_of(*packages: str) -> str:
         spec = find_spec(package)
         for root in (spec and spec.submodule_search_locations) or ():
             for path in sorted(Path(root).rglob("*")):
-                if path.suffix in (".py", ".csv", ".gz"):
+                if path.suffix in (".py", ".csv", ".gz", ".toml"):
                     digest.update(f"{package}/{path.relative_to(root).as_posix()}".encode())
                     digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

@@ -1,6 +1,7 @@
 """The machines that a workload is sharded over."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -17,16 +18,6 @@ CAPTURED = "captured"
 
 _MS = "bytes per millisecond"
 _NAME = f"without '/', ':' and '@', which ids are made with, and not '{CAPTURED}'"
-_COEFFICIENTS = "name=number with ';' between"
-_COEFFICIENT = r"[a-z_.]+=[0-9.e+-]+"
-Coefficients = Annotated[
-    str,
-    Meta(
-        pattern=rf"^({_COEFFICIENT}(;{_COEFFICIENT})*)?$",
-        max_length=20_000,
-        description=_COEFFICIENTS,
-    ),
-]
 Name = Annotated[str, Meta(pattern=rf"^(?!{CAPTURED}$)[^/:@]+$", description=_NAME)]
 Count = Annotated[int, Meta(ge=1, le=MOST_IN_DOMAIN, description="a whole number")]
 Bytes = Annotated[int, Meta(ge=2**30, le=2**42, description="a whole number of bytes per GPU")]
@@ -43,9 +34,10 @@ class Topology:
     """A kind of machine, and the number of GPUs that a problem uses.
 
     Capacities are bytes per GPU, bandwidths bytes per millisecond in one direction. None means that
-    no sourced figure exists; the planner library then uses its own default. `coefficients` are cost
-    model parameters that `shardbench calibrate` measured. All fields except `gpus` (0 in a preset)
-    are the columns of a topology file, in this order. The types' limits apply to files only.
+    no sourced figure exists; the planner library then uses its own default. All fields to `source`
+    are the columns of a topology file, in this order. The types' limits apply to files only. `gpus`
+    is 0 in a preset. `machine` names the calibrated machine whose estimate judges decisions, or is
+    its file; empty for the planner library's own estimate.
     """
 
     name: Name
@@ -59,10 +51,10 @@ class Topology:
     inter_host_bw: NetworkBandwidth | None = None
     hbm_bw: MemoryBandwidth
     hbm_to_ddr_bw: HostLinkBandwidth
-    coefficients: Coefficients = ""
     confidence: str = "not stated"
     source: str = "not stated"
     gpus: int = 0
+    machine: str = ""
 
     @property
     def domain_size(self) -> int:
@@ -104,6 +96,12 @@ class Topology:
                 f"{ndim} dimensions with at least 2 GPUs in each."
             )
         return (*shape, rest)
+
+    def judged_by(self, machine: str) -> "Topology":
+        """Return this topology with a calibrated machine, whose name becomes a part of its own."""
+        if not machine:
+            return self
+        return replace(self, name=f"{self.name}+{Path(machine).stem}", machine=machine)
 
     def sized(self, gpus: int) -> "Topology":
         """Return this topology with `gpus` GPUs. Raise UsageError if it cannot have that number."""

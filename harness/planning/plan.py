@@ -61,7 +61,7 @@ class Planned:
 
     `planning_s` is the wall time in seconds of the planner call. `moved_gib` is the amount of data
     that changes ranks relative to the current plan, None if none was given. `changes` are sentences
-    on what a remedy changed in the problem.
+    on what a remedy changed in the problem. `ruler` says by which estimate it is judged.
     """
 
     cell: CellId
@@ -74,6 +74,7 @@ class Planned:
     moved_gib: float | None = None
     problem: Any = None
     changes: tuple[str, ...] = ()
+    ruler: str = ""
 
 
 def plan(
@@ -164,17 +165,19 @@ def _planned(
     """Return a decision with its figures. Raise InfeasibleDecision if it is invalid."""
     family, planning = request.family, _planning(request)
     family.work.validate(problem, decision)
+    quality = family.work.quality(problem, decision)
     return Planned(
         cell=request.cell_id(variant),
         document=planning.document(problem, decision),
         ranks=planning.ranks(problem, decision),
-        quality=family.work.quality(problem, decision),
+        quality=quality,
         first=family.qualities[0],
         bound=find_bound(family.qualities),
         planning_s=planning_s,
         moved_gib=_moving(request).moved(problem, decision) if is_near else None,
         problem=problem,
         changes=changes,
+        ruler=planning.ruler(problem, quality) if planning.ruler else "",
     )
 
 

@@ -23,7 +23,7 @@ from harness.model.topology import CAPTURED, MOST_IN_DOMAIN, Topology
 GB = 1e6
 """Bytes per millisecond in a GB/s, a decimal one, as bandwidths are stored."""
 
-_FIELDS = [field for field in fields(Topology) if field.name != "gpus"]
+_FIELDS = [field for field in fields(Topology) if field.name not in ("gpus", "machine")]
 _TYPES = get_type_hints(Topology, include_extras=True)
 _REQUIRED = tuple(field.name for field in _FIELDS if field.default is MISSING)
 COLUMNS: dict[str, Any] = {
@@ -31,6 +31,8 @@ COLUMNS: dict[str, Any] = {
     for name in (field.name for field in _FIELDS)
 }
 """The type of a filled field, with its limits, by column."""
+
+_JUDGED = re.compile(r"(?P<topology>.+)\+(?P<machine>[\w.-]+|.+\.toml)", re.DOTALL)
 
 # Units that users confuse with the unit of the file, and their factors to it.
 _UNITS: dict[str, dict[str, float]] = {
@@ -84,10 +86,14 @@ def placed_on(
 ) -> Topology:
     """Return the topology `name` with `gpus` GPUs, or else the captured workload's own topology.
 
-    The file of a captured workload includes its topology, which has the name `captured`. Raise
-    UsageError if no topology is named and the workload has none, if `gpus` differs from the
-    captured number, or if the named topology does not exist.
+    The file of a captured workload includes its topology, which has the name `captured`. A name
+    `TOPOLOGY+MACHINE` adds a calibrated machine. Raise UsageError if no topology is named and the
+    workload has none, if `gpus` differs from the captured number, or if the named topology does not
+    exist.
     """
+    if judged := _JUDGED.fullmatch(name or ""):
+        placed = placed_on(family, workload, judged["topology"], gpus)
+        return placed.judged_by(judged["machine"])
     if name not in (None, CAPTURED):
         if gpus is None:
             raise UsageError(f"Say with --gpus how many GPUs of '{name}' there are.")
@@ -133,6 +139,11 @@ def topology_file(comments: str, columns: Mapping[str, object]) -> str:
 
 
 def _topology(row: TopologyRow) -> Topology:
+    if row.texts.get("coefficients"):  # as releases before 0.3 wrote them
+        raise UsageError(
+            f"{row.where}: a calibration is a file of its own now; `shardbench calibrate -o "
+            "machine.toml` writes it, and --machine takes it."
+        )
     values, refused = read_values(row.texts)
     for column, (wrong, write) in refused.items():
         raise UsageError(f"{row.where}: {column} {wrong}{write and f'; write {write}'}.")

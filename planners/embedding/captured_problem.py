@@ -18,7 +18,7 @@ from planners.embedding.capture.file import CapturedProblem, read_problem
 from planners.embedding.capture.mirrors import device_runs
 from planners.embedding.capture.modules import model_of
 from planners.embedding.capture.options import CapturedOptions
-from planners.embedding.coefficients import read_coefficients
+from planners.embedding.estimates.machines import find_machine
 from planners.embedding.problem import EmbeddingProblem, changed, torchrec_topology
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.tables.files import Table, lookup_of
@@ -28,9 +28,9 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
     """Build the problem of a captured file.
 
     If the name of `machines` is `captured`, the machines and options are those of the file. On
-    other machines, torchrec enumerates and estimates the options again, and the captured storage
-    reservation reserves memory there. Raises UsageError if the file is damaged, or if the problem
-    cannot be planned with the installed torchrec or on these machines.
+    other machines, or judged by a calibrated one, the options are enumerated and estimated again,
+    and on others the captured storage reservation reserves memory. Raises UsageError if the file is
+    damaged, or if the problem cannot be planned with the installed torchrec or on these machines.
     """
     captured = read_problem(path)
     try:
@@ -42,24 +42,27 @@ def build_captured(path: str, machines: Topology) -> EmbeddingProblem:
     except Exception as error:  # torchrec raises errors of many types, AssertionError too
         reason = f"as torchrec refuses it: {one_line(error)}"
         raise UsageError(f"{path} cannot be planned again, {reason}.") from None
-    if machines.name == CAPTURED:
+    name, _, judge = machines.name.partition("+")
+    if name == CAPTURED and not judge:
         return problem
-    obstacle = captured.reservation.obstacle and (
-        f"its storage reservation {captured.reservation.obstacle}"
-    )
+    obstacle = name != CAPTURED and captured.reservation.obstacle
+    if obstacle:
+        obstacle = f"its storage reservation {obstacle}"
     if problem.options is not None and problem.options.fed:
         obstacle = "its estimates are not those of the installed torchrec"
     if obstacle:
-        raise UsageError(
-            f"{path} can only be planned for the machines that it was captured on: {obstacle}."
-        )
+        only = "by its own estimates" if name == CAPTURED else "for its own machines"
+        raise UsageError(f"{path} can only be planned {only}: {obstacle}.")
+    machine = find_machine(machines.machine) if machines.machine else None
+    if name == CAPTURED:
+        return replace(problem, options=None, machine=machine, known={})
     return changed(
         problem,
         topology=torchrec_topology(machines),
         memory="captured, moved",
         reservation=captured.reservation.make,
         options=None,
-        coefficients=read_coefficients(machines.coefficients),
+        machine=machine,
     )
 
 

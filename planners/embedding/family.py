@@ -22,7 +22,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
     label=label,
     brings=brings,
     qualities=(
-        Quality("max_rank_ms", "ms", "lower", "cost of the slowest rank, by torchrec's estimate"),
+        Quality("max_rank_ms", "ms", "lower", "cost of the slowest rank, by the estimate"),
         Quality(
             "bound_ms",
             "ms",
@@ -31,10 +31,19 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
             bounds="max_rank_ms",
         ),
         Quality("gap", "", "lower", "max_rank_ms / bound_ms - 1"),
-        Quality("mean_rank_ms", "ms", "lower", "mean cost of a rank, by torchrec's estimate"),
+        Quality("mean_rank_ms", "ms", "lower", "mean cost of a rank, by the estimate"),
         Quality("imbalance", "", "lower", "slowest rank over mean rank"),
         Quality("hbm_peak_fraction", "", "lower", "fullest rank's share of the usable HBM"),
         Quality("ddr_peak_fraction", "", "lower", "fullest rank's share of its host memory"),
+        Quality(
+            "torchrec_ms", "ms", "lower", "max_rank_ms by torchrec's estimate, beside a machine's"
+        ),
+        Quality(
+            "torchrec_hbm_fraction",
+            "",
+            "lower",
+            "hbm_peak_fraction by torchrec's estimate, likewise",
+        ),
     ),
     counters=(
         Counter("estimates", "shards for which an estimator calculated perf"),
@@ -78,6 +87,7 @@ FAMILY: Family["EmbeddingProblem", "Plan"] = Family(
         series=SERIES,
         topology="planners.embedding.importing.topology_arguments:TOPOLOGY",
         figures="planners.embedding.quality:figures",
-        measuring="planners.embedding.estimates.workbench:EmbeddingWorkbench",
+        machines="planners.embedding.estimates.machines:devices",
+        measuring="planners.embedding.measuring.workbench:EmbeddingWorkbench",
     ),
 )

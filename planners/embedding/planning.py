@@ -16,7 +16,7 @@ from planners.embedding.decision import Plan
 from planners.embedding.plan_files.document import PlanDocument
 from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.problem import EmbeddingProblem, MoveBudget
-from planners.embedding.quality import arrays, quality
+from planners.embedding.quality import arrays, quality, ruler
 from planners.embedding.remedies.remedies import remedies
 from planners.embedding.search.outcome import Deadline, Found, placed
 from planners.embedding.search.space import load_of_plan
@@ -50,7 +50,7 @@ def document(problem: EmbeddingProblem, plan: Plan) -> dict[str, Any]:
 
 
 def _ranks(problem: EmbeddingProblem, plan: Plan) -> RankTable:
-    load = load_of_plan(plan.options, problem.topology.world_size)
+    load = load_of_plan(problem.judged(plan.options), problem.topology.world_size)
     return RankTable(
         columns=("ms", "HBM GiB", "DDR GiB"),
         rows=tuple(
@@ -143,4 +143,5 @@ PLANNING: Planning[EmbeddingProblem, Plan] = Planning(
     moving=Moving(_within, _moved, _front, _near),
     remedies=remedies,
     baseline=_baseline,
+    ruler=ruler,
 )

@@ -1,7 +1,7 @@
 """A planning problem: tables and a topology, as the torchrec objects that a planner takes."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,19 +11,25 @@ from torchrec.distributed.planner import types as torchrec_types
 from torchrec.distributed.planner.constants import BATCH_SIZE
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
-from torchrec.distributed.planner.types import ShardEstimator, StorageReservation
+from torchrec.distributed.planner.types import (
+    ShardEstimator,
+    ShardingOption,
+    StorageReservation,
+)
 from torchrec.distributed.types import ModuleSharder
 
-from harness.contract import Topology, WorkloadSpec
+from harness.contract import Machine, Topology, WorkloadSpec
 from planners.embedding.capture.file import CapturedProblem
 from planners.embedding.capture.options import CapturedOptions
-from planners.embedding.coefficients import (
-    BACKWARD,
-    DEVICE_BW,
-    WEIGHTED_BACKWARD,
-    read_coefficients,
+from planners.embedding.estimates.estimator import (
+    calibrated_estimators,
+    estimated_again,
+    judging_enumerator,
+    torchrec_estimators,
 )
+from planners.embedding.estimates.machines import find_machine
 from planners.embedding.plan_files.table import PlanTable
+from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.tables.files import Table
 from planners.embedding.tables.torchrec_objects import (
     KERNELS,
@@ -75,7 +81,7 @@ class EmbeddingProblem:
     reservation: Callable[[], StorageReservation] | None = None
     options: CapturedOptions | None = None  # only for a captured problem, as `live`
     live: CapturedProblem | None = None
-    coefficients: Mapping[str, float] = field(default_factory=dict)  # of calibrated machines
+    machine: Machine | None = None  # whose estimate judges plans, else TorchRec's does
     search_seconds: float | None = None  # for variants that have a time limit
     moving: MoveBudget | None = None  # for variants that can limit the bytes moved
     weights_digest: str = ""  # of a model with real weights, which planning must not change
@@ -123,6 +129,27 @@ class EmbeddingProblem:
             estimator=estimators,
         )
 
+    def judging_enumerator(self) -> EmbeddingEnumerator:
+        """Return a new enumerator of options with the estimates by which plans are judged."""
+        if self.machine is None:
+            return self.enumerator(DistinctShardEnumerator)
+        return judging_enumerator(self.machine, self.topology, self.batch_size, self.constraints)
+
+    def judged(self, plan: Sequence[ShardingOption]) -> Sequence[ShardingOption]:
+        """Return the options of a plan with the estimates by which plans are judged."""
+        if self.machine is None:
+            return plan
+        estimators = calibrated_estimators(self.machine, self.topology, self.constraints)
+        return estimated_again(plan, estimators, self.sharders)
+
+    def by_torchrec(self, plan: Sequence[ShardingOption]) -> Sequence[ShardingOption]:
+        """Return the options of a plan with torchrec's estimates."""
+        if self.machine is None:
+            return plan
+        return estimated_again(
+            plan, torchrec_estimators(self.topology, self.constraints), self.sharders
+        )
+
     def facts(self) -> dict[str, float | str]:
         """Return facts that describe the problem; the first one, `tables`, is its size."""
         return {
@@ -134,6 +161,7 @@ class EmbeddingProblem:
             "batch size": self.batch_size,
             "memory": self.memory,
             "assigned": self.assigned,
+            **({"estimate": self.machine.name} if self.machine else {}),
             **({"live plan": self.live.decision} if self.live else {}),
         }
 
@@ -171,7 +199,7 @@ def build(workload: WorkloadSpec, topology: Topology) -> EmbeddingProblem:
         memory=memory,
         assigned=assigned(workload.name),
         kernels=frozenset(kernels),
-        coefficients=read_coefficients(topology.coefficients),
+        machine=find_machine(topology.machine) if topology.machine else None,
         weights_digest=weights_digest(module),
     )
 
@@ -180,11 +208,8 @@ def torchrec_topology(topology: Topology) -> torchrec_types.Topology:
     """Build torchrec's Topology, with workarounds for torchrec 1.9.2.
 
     The factory ignores bandwidths unless a flag is set. `pod_size` changes no bandwidth, so an
-    NVLink domain of several hosts is passed as one large host. Calibrated coefficients of
-    torchrec's own formula replace its defaults.
+    NVLink domain of several hosts is passed as one large host.
     """
-    fitted = read_coefficients(topology.coefficients)
-    multipliers = {name: fitted[name] for name in (BACKWARD, WEIGHTED_BACKWARD) if name in fitted}
     return torchrec_types.TopologyFactory.create_topology(
         trainer_config=torchrec_types.TrainerConfig(
             world_size=topology.gpus, local_world_size=topology.gpus_in_domain
@@ -194,11 +219,11 @@ def torchrec_topology(topology: Topology) -> torchrec_types.Topology:
             ddr_cap_bytes=topology.ddr_bytes,
             intra_host_bw=topology.intra_host_bw,
             inter_host_bw=topology.inter_host_bw,
-            hbm_mem_bw=fitted.get(DEVICE_BW, topology.hbm_bw),
+            hbm_mem_bw=topology.hbm_bw,
             hbm_to_ddr_mem_bw=topology.hbm_to_ddr_bw,
         ),
         kernel_config=torchrec_types.KernelConfig(
-            compute_device="cuda", use_hardware_based_bandwidth=True, **multipliers
+            compute_device="cuda", use_hardware_based_bandwidth=True
         ),
     )
 

@@ -1,7 +1,7 @@
 """Print how good estimates of time are on this machine, on six problems.
 
 `python record/scripts/estimates.py --device cuda` calibrates the machine and writes
-`validations/gpu-cuda.csv`. Then it validates TorchRec's estimate (`torchrec`) and ours
+`validations/gpu-cuda.toml`. Then it validates TorchRec's estimate (`torchrec`) and ours
 (`calibrated`). "kernels" are those that most bytes of a rank are looked up with. Times are kept in
 `validations/`; the same command resumes.
 """
@@ -36,14 +36,14 @@ RANKS = 8
 def main() -> None:
     """Calibrate the machine, validate the problems, and print the table."""
     device = device_of(__doc__)
-    machine = Path("validations") / f"gpu-{device}.csv"
+    machine = Path("validations") / f"gpu-{device}.toml"
     machine.parent.mkdir(exist_ok=True)
     on = ("--device", device)
-    if shardbench("calibrate", "-t", "dgx_h100", "-o", machine, *on, "--share", SHARE[device]):
+    if shardbench("calibrate", "-o", machine, *on, "--share", SHARE[device]):
         sys.exit(2)  # the command says why
     words = [word for one in WORKLOADS for word in ("-w", one.format(hbm=HBM[device]))]
     limits = ("--plans", PLANS, "--seconds", SECONDS[device], "--gib", GIB)
-    documents = validated(*words, "-t", machine, "-n", RANKS, *on, *limits)
+    documents = validated(*words, "-t", "dgx_h100", "--machine", machine, "-n", RANKS, *on, *limits)
     validations = [checked(one, Validation, "shardbench validate") for one in documents]
     table = agreements_table(validations)
     # One row for each estimate of a problem; all of them have the kernels of its plans.

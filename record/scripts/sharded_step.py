@@ -5,8 +5,8 @@ plays each rank in turn: it builds `DistributedModelParallel` with the rank's sh
 forward, sum, backward and optimizer. A collective only allocates its result, so the times are those
 of computation and copies. "estimated" leaves out collectives too. The ratio is that of the plans'
 slowest ranks over TorchRec's, with its 99 % interval over processes that take turns. Plans have
-kernel `fused` only. With `validations/gpu-cuda.csv`, which estimates.py writes, plans for the
-calibrated machine are added.
+kernel `fused` only. With `validations/gpu-cuda.toml`, which estimates.py writes, the best plan by
+the calibrated machine is added.
 """
 
 import statistics
@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from common import device_of, print_table
@@ -26,8 +27,8 @@ from harness.measuring.jobs import start_server_for
 from harness.measuring.timing.verdict import estimate_ratio
 from harness.topologies.lookup import find_topology
 from planners.embedding.decision import Plan, fingerprint, torchrec_quiet
-from planners.embedding.estimates.rank import RankJob, rank_jobs, seconds_of_step
-from planners.embedding.estimates.workbench import with_kernels
+from planners.embedding.measuring.rank import RankJob, rank_jobs, seconds_of_step
+from planners.embedding.measuring.workbench import with_kernels
 from planners.embedding.problem import EmbeddingProblem
 from reports.core.formatting import figure, interval
 
@@ -47,11 +48,14 @@ FAMILY = load_registry().find("embedding")
 
 def plans_of(problem: EmbeddingProblem) -> dict[str, Plan]:
     """Return the plans of a problem to compare, TorchRec's first; equal plans have one entry."""
-    names = ["upstream", "certified", *(["calibrated"] if problem.coefficients else [])]
+    plain = replace(problem, machine=None, known={})
+    ways = [("upstream", "upstream", plain), ("certified", "certified", plain)]
+    if problem.machine is not None:
+        ways.append(("certified by machine", "certified", problem))
     plans: dict[str, tuple[str, Plan]] = {}
     with torchrec_quiet():
-        for name in names:
-            plan = FAMILY.variants[name].prepared(problem).run()
+        for name, variant, by in ways:
+            plan = FAMILY.variants[variant].prepared(by).run()
             same, _ = plans.get(fingerprint(plan), ("", plan))
             plans[fingerprint(plan)] = f"{same}, {name}" if same else name, plan
     return dict(plans.values())
@@ -107,8 +111,8 @@ def main() -> None:
     """Measure the problems one after the other, and print the table."""
     device, begun = device_of(__doc__), time.monotonic()
     start_server_for([FAMILY])
-    calibrated = Path(f"validations/gpu-{device}.csv")
-    topology = str(calibrated) if calibrated.exists() else "dgx_h100"
+    machine = Path(f"validations/gpu-{device}.toml")
+    topology = f"dgx_h100+{machine}" if machine.exists() else "dgx_h100"
     table: list[list[str]] = []
     for workload in (template.format(mib=MIB[device]) for template in WORKLOADS):
         if time.monotonic() - begun > SECONDS:

@@ -3,17 +3,18 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
+import tomli_w
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from harness.contract import Family
 from harness.contract.abilities import load
-from harness.contract.estimates import BenchOptions, FittedMachine, Workbench
+from harness.contract.estimates import BenchOptions, FittedMachine, Machine, Workbench
 from harness.estimates.memory import MeasuredMemory, MemoryValidation, validate_memory
 from harness.estimates.timing import OnProgress, Pair, Stopwatch, calibrate
 from harness.estimates.validation import Validation, validate
@@ -24,16 +25,14 @@ from harness.model.cell import Environment
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import to_json
 from harness.model.ids import ProblemId, WorkloadSpec
-from harness.model.topology import Topology
 from harness.store.keys import key_of
 from harness.store.lines import Store
-from harness.topologies.lookup import find_topology, placed_on, topology_file
+from harness.topologies.lookup import placed_on
 from reports import estimates as tables
-from reports.core.table import as_markdown
 from reports.core.terminal import as_terminal
 from shardbench import completion, display, options
 from shardbench.command import command
-from shardbench.problems import able_family
+from shardbench.problems import able_family, judged
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
@@ -60,6 +59,7 @@ indices = click.option(
 )
 @options.topology
 @options.gpus
+@options.judge
 @click.option(
     "--memory",
     is_flag=True,
@@ -99,6 +99,7 @@ def validate_command(
     workload: tuple[str, ...],
     topology: str | None,
     gpus: int | None,
+    machine: str,
     memory: bool,
     plans: int | None,
     device: str,
@@ -126,7 +127,9 @@ def validate_command(
         raise UsageError(f"--plans must be from {fewest} to {_MOST}, not {plans}.")
     able = able_family(options.found_registry(), family, "measuring", "measure")
     specs = [WorkloadSpec.parse(text) for text in dict.fromkeys(workload)]
-    problems = [(spec, placed_on(able, spec, topology, gpus)) for spec in specs]
+    problems = [
+        (spec, judged(able, placed_on(able, spec, topology, gpus), machine)) for spec in specs
+    ]
     given = BenchOptions(device, indices, gib, seed)
     options.check_folder(out)
     if memory:
@@ -176,20 +179,13 @@ def validate_command(
         raise click.exceptions.Exit(2)
 
 
-@command("shardbench calibrate -t dgx_h100 -o machine.csv")
-@click.option(
-    "--topology",
-    "-t",
-    required=True,
-    help="Source of the capacities and links, which are not measured.",
-    shell_complete=completion.topologies,
-)
+@command("shardbench calibrate -o machine.toml")
 @click.option(
     "--out",
     "-o",
-    type=options.OutFile(".csv"),
-    default="machine.csv",
-    help="The topology file, .csv.",
+    type=options.OutFile(".toml"),
+    default="machine.toml",
+    help="The machine's file, .toml.",
 )
 @device
 @indices
@@ -204,7 +200,6 @@ def validate_command(
 @options.seed
 @options.json
 def calibrate_command(
-    topology: str,
     out: Path,
     device: str,
     indices: str,
@@ -214,36 +209,45 @@ def calibrate_command(
     seed: int,
     json: str,
 ) -> None:
-    """Fit the cost estimate to this machine; write a topology file.
+    """Fit the cost estimate to this machine; write a file for --machine.
 
     Measures kernels of many sizes, fits coefficients, and tests them on kernels of other sizes.
+    Capacities and links are those of the topology that the machine is used with.
     """
-    base = find_topology(topology, 1)
     able = able_family(options.found_registry(), family, "measuring", "measure")
     given = BenchOptions(device, indices, None, seed)
     store = Store(_FOLDER / f"{out.stem}.times.jsonl", "time", Pair)
     with _measuring(able, store, given, fresh) as (bench, on_progress):
         machine = calibrate(bench.design(share), _stopwatch(bench, store, given, on_progress))
-    text = _topology_file(out.stem, base, machine, bench.device, environment(seed))
-    options.write(out, text)
+    options.write(out, _machine_file(machine, bench.device, environment(seed)))
     fitted = as_terminal(tables.figures_table(machine), "Fitted, with 95 % intervals\n")
     errors = as_terminal(tables.errors_table(machine), "Geometric mean error\n")
     options.show_or_write(json, machine, Group(fitted, "", errors))
     options.messages.print(f"Wrote {out}")
 
 
-def _topology_file(
-    name: str, base: Topology, machine: FittedMachine, device: str, here: Environment
-) -> str:
-    """Return a topology file: fitted figures as comments, their columns, and others of `base`."""
-    packages = ", ".join(" ".join(package) for package in here.packages.items())
-    measured = f"measured {(here.started or '')[:10]} on {device} ({here.cpu}) with {packages}"
-    source = f"{measured}; capacities and links of {base.name}: {base.source}"
-    columns = asdict(base) | {"name": name, "confidence": "measured", **machine.columns}
-    columns["source"] = f"shardbench calibrate: {source}"
-    del columns["gpus"]
-    shown = [as_markdown(tables.figures_table(machine)), as_markdown(tables.errors_table(machine))]
-    return topology_file("\n\n".join([columns["source"], *shown]), columns)
+def _machine_file(fitted: FittedMachine, device: str, here: Environment) -> str:
+    """Return a machine's file, with its figures and their intervals to six digits."""
+    machine = Machine(
+        device=device,
+        measured=(here.started or "")[:10],
+        packages=dict(here.packages),
+        figures={
+            each.name: (_rounded(each.value), _rounded(each.low), _rounded(each.high))
+            for each in fitted.figures
+        },
+        errors={each.purpose: round(each.error, 4) for each in fitted.errors},
+    )
+    document = msgspec.to_builtins(machine)
+    del document["name"]  # it is the file's
+    tables = tomli_w.dumps(document | {"figures": {}})
+    figures = (f'"{name}" = {list(ends)}\n' for name, ends in machine.figures.items())
+    about = "# Written by `shardbench calibrate`: figures with both ends of their 95 % intervals.\n"
+    return about + tables.replace("[figures]\n", "[figures]\n" + "".join(figures))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 @contextmanager

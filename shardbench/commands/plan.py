@@ -53,6 +53,7 @@ _REMEDY = ("name", "unit", "now", "sufficient", "proven", "gap", "changes", "rat
 @click.option(
     "--out", "-o", type=options.OutFile(), default="plan.json", help="File for the plan, as JSON."
 )
+@options.judge
 @options.family
 @click.option(
     "--variant", default="", help="The variant to plan with.", shell_complete=completion.variants
@@ -74,6 +75,7 @@ def plan(
     topology: str | None,
     gpus: int | None,
     out: Path,
+    machine: str,
     family: str,
     variant: str,
     seconds: float | None,
@@ -101,7 +103,7 @@ def plan(
         raise UsageError("--pareto takes no --move-gib: its plans move more and more.")
     workload = WorkloadSpec.parse(tables)
     able = problems.able_family(options.found_registry(), family, "planning", "plan", workload)
-    placed = placed_on(able, workload, topology, gpus)
+    placed = problems.judged(able, placed_on(able, workload, topology, gpus), machine)
     request = Request(able, workload, placed, (variant,) if variant else ())
     if near and pareto:
         _write_front(request, near, seconds, pareto)
@@ -226,6 +228,7 @@ def _document(plan: Planned, today: Baseline | None, file: Path) -> dict[str, An
         "moved_gib": plan.moved_gib,
         "planning_s": plan.planning_s,
         "changes": list(plan.changes),
+        "ruler": plan.ruler,
         "baseline": today and {"system": today.planner, plan.first.name: today.value},
     }
 
@@ -243,7 +246,8 @@ def _shown(plan: Planned, all_ranks: bool) -> RenderableType:
         headline.append(f"moves {figure(plan.moved_gib)} GiB")
     title = Text(str(plan.cell), style="bold")
     ranks = _ranks_shown(plan.ranks, all_ranks)
-    return Group(title, Text(", ".join(headline)), "", *ranks)
+    ruler = [Text(plan.ruler)] if plan.ruler else []
+    return Group(title, Text(", ".join(headline)), *ruler, "", *ranks)
 
 
 def _quantity(value: float, unit: str) -> str:

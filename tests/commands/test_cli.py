@@ -86,24 +86,8 @@ def test_another_variant_than_the_reference_can_be_compared_with(shardbench, use
     assert rows["own"]["peak_memory_bytes"] >= rows["own"]["memory_before_bytes"] > 0
     assert err.startswith("preparing the problem\nchecking 1/4, same, at most 120 s\n")
     assert len(err.splitlines()) == 6
-
-
-def test_a_users_tables_and_machine_are_compared(shardbench, tmp_path):
-    """Files are named by their hash, and a problem without a plan exits with 1."""
-    (tmp_path / "tables.csv").write_text("rows,dim,pooling_factor\n1000,16,1\n500,8,2|3\n")
-    (tmp_path / "huge.csv").write_text("rows,dim,pooling_factor\n1000000000000,256,1\n")
-    (tmp_path / "machine.csv").write_text(
-        "name,gpus_per_host,hbm_bytes,intra_host_bw,hbm_bw,hbm_to_ddr_bw\n"
-        "mine,4,20000000000,50000000,600000000,12000000\n"
-    )
-    problem = ("compare", "embedding", "-t", "machine.csv", "-n", "4", *QUICK, "--variants")
-    code, out, _ = shardbench(*problem, "double-deepcopy", "-w", "tables.csv", "--json", "-")
-    document = json.loads(out)
-    assert code == 0
-    assert re.fullmatch(r"tables.csv#\w+/mine:4", document["problem"])
-    assert document["facts"]["features"] == 3
-    code, out, err = shardbench(*problem, "upstream", "-w", "huge.csv")
-    assert (code, "insufficient storage" in out, "Traceback" in out + err) == (1, True, False)
+    failing = ("--variants", "raises", "--against", "raises")
+    assert shardbench("compare", "toy@toy/dgx_a100_80gb:2", *QUICK, *failing)[0] == 1
 
 
 def test_a_quick_comparison_takes_a_third_of_the_time_and_less_care(shardbench):

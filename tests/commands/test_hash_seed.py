@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 SCRIPT = """
 import atexit
 atexit.register(lambda: print(hash("a table")))  # the order of a set of strings depends on it
@@ -15,16 +13,15 @@ main()
 """
 
 
-@pytest.mark.parametrize(("command", "is_fixed"), [("plan", True), ("list", False)])
-def test_the_hash_seed_of_the_shell_changes_no_decision(command: str, is_fixed: bool):
+def test_the_hash_seed_of_the_shell_changes_no_decision():
     """A command that plans has the same hashes under two seeds of the shell."""
     hashes = set()
     for seed in ("1", "2"):
         out = subprocess.check_output(
-            [sys.executable, "-c", SCRIPT, command, "--help"],
+            [sys.executable, "-c", SCRIPT, "plan", "--help"],
             cwd=Path(__file__).parents[2],
             env=os.environ | {"PYTHONHASHSEED": seed},
             text=True,
         )
         hashes.add(out.splitlines()[-1])
-    assert (len(hashes) == 1) == is_fixed
+    assert len(hashes) == 1

@@ -79,7 +79,7 @@ def test_an_interrupted_comparison_keeps_the_cells_that_are_final(
         return interrupted() if is_timing else run_job(*arguments, event=event, **options)
 
     monkeypatch.setattr(comparison, "run_job", interrupted_while_timing)
-    variants = ("--variants", "same,raises,missing")
+    variants = ("--variants", "same,raises,missing", "--seconds", "0.1")
     problem = ("compare", "toy", "-w", "toy", "-t", "dgx_h100", "-n", "2")
     code, _, err = shardbench(*problem, *variants, "--results", "r.jsonl")
     assert (code, "the results so far are kept in r.jsonl" in " ".join(err.split())) == (130, True)

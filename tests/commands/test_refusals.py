@@ -41,7 +41,10 @@ def benchmark(name: str, parameters: str) -> str:
         ("report none.jsonl --large", "RESULTS are not measured"),
         ("report a.jsonl b.jsonl --flames", "takes no --flames"),
         # plan
-        (f"plan {WHERE} --variant calibrated", "has no coefficients"),
+        (f"plan {WHERE} --machine xeno", "Unknown machine 'xeno'"),
+        (f"plan {WHERE} --machine none.toml", "none.toml cannot be read"),
+        (f"{COMPARE} --machine none.toml", "none.toml cannot be read"),
+        ("compare reshard@transformer/dgx_h100:4 --machine x", "family 'reshard' takes none"),
         # profile
         (f"profile embedding@{ID}", "Name the variant to profile"),
         (f"{PROFILE} compiled", "already; leave out 'compiled'."),

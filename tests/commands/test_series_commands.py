@@ -134,17 +134,19 @@ BROKEN = {
     "0.5.0": ("raise ImportError('needs CUDA')", "needs CUDA"),
     "7.0.0": ("import os; os._exit(3)", "ended with exit code 3"),
     "8.0.0": ("COPIES = -1; __file__ = '/elsewhere'", "It was not imported, but /elsewhere"),
-    "9.0.0": ("import time; time.sleep(60)", "stopped after 3 s"),
+    "9.0.0": ("import time; time.sleep(60)", "stopped after 1 s"),
 }
 
 
-def test_releases_that_cannot_run_say_why_are_tried_again_and_the_others_go_on(releases):
-    """A release that is not there, or fails, is no reference."""
+def test_releases_that_cannot_run_say_why_are_tried_again_and_the_others_go_on(
+    releases, monkeypatch, tmp_path
+):
+    """A release that is not there, or fails, is no reference; only failures are one."""
     place = write_installed(Path("elsewhere"), "1.0.0")
     for name, (source, _) in BROKEN.items():
         write_installed(INSTALLED, name, source=source)
     options = ("--at", f"1.0.0={place}", *ONE)
-    code, out, err = releases("0.1.0", *BROKEN, *options, "--budget", "3")
+    code, out, err = releases("0.1.0", *BROKEN, *options, "--budget", "1")
     assert code == 0
     assert "toylib 0.1.0 could not be installed: No matching distribution found" in err
     assert "\n1.0.0 " in out
@@ -155,23 +157,11 @@ def test_releases_that_cannot_run_say_why_are_tried_again_and_the_others_go_on(r
     write_installed(INSTALLED, "7.0.0")
     releases("7.0.0", *options)
     assert list(measured()) == ["1.0.0", "7.0.0"]
-
-
-def test_a_release_that_is_not_there_is_told_and_the_rest_goes_on(releases, monkeypatch, tmp_path):
-    """A release may be in a given folder, and a range needs no index; only failures are one."""
-    place = write_installed(Path("elsewhere"), "1.0.0")
-    code, out, err = releases("9.9.9", "--at", f"1.0.0={place}", *ONE)
-    assert code == 0
-    assert "toylib 9.9.9 could not be installed: No matching distribution found" in err
-    assert "9.9.9 could not be run: " in out
-    assert "\n1.0.0 " in out
     assert releases("9.9.9", *ONE)[0] == 1
-    keep("1.0.0", "2.0.0")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "none"))
-    code, _, err = releases("1.0.0..", *ONE)
+    code, _, err = releases("7.0.0..7.5", *ONE)
     assert code == 0
     assert "A range has only the releases that are installed." in err
-    assert [row["release"] for row in rows("history")] == ["1.0.0", "2.0.0"]
 
 
 def test_a_history_names_the_commits_that_change_calls_and_plans(history, repository):

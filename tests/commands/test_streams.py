@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 LISTING = ("list", "families")
 UNKNOWN = ("list", "families", "unknown")
@@ -32,26 +30,19 @@ def test_a_full_disk_is_one_sentence():
     assert run(*UNKNOWN, shell="2>/dev/full").returncode == 2
 
 
-@pytest.mark.parametrize("shell", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_change_no_exit_code(shell: str):
+def test_closed_streams_change_no_exit_code():
     """A closed stream loses its output, and changes nothing else."""
-    assert run(*LISTING, shell=shell).returncode == 0
-    assert run(*UNKNOWN, shell=shell).returncode == 2
+    assert run(*LISTING, shell="<&- >&- 2>&-").returncode == 0
+    assert run(*UNKNOWN, shell="2>&-").returncode == 2
 
 
-def test_letters_that_a_terminal_lacks_are_replaced():
-    """Output in an encoding without a letter has a question mark in its place."""
-    ended = run("doctor", "--seconds", "0.1", PYTHONIOENCODING="ascii")
-    assert ended.returncode == 0
-    assert b"?" in ended.stdout
-
-
-def test_child_processes_start_with_closed_streams_and_a_long_temporary_path(tmp_path: Path):
-    """A command that starts processes measures and writes its file."""
-    written = tmp_path / "doctor.json"
+def test_child_processes_start_without_streams_and_letters_that_a_terminal_lacks_are_replaced(
+    tmp_path: Path,
+):
+    """A command that starts processes works, also with a long path of temporary files."""
     folder = tmp_path / ("a" * 200)
     folder.mkdir()
-    command = ("doctor", "--seconds", "0.1", f"--json={written}")
-    ended = run(*command, shell="<&- >&- 2>&-", TMPDIR=str(folder))
+    command = ("doctor", "--seconds", "0.1")
+    ended = run(*command, shell="<&- 2>&-", TMPDIR=str(folder), PYTHONIOENCODING="ascii")
     assert ended.returncode == 0
-    assert written.stat().st_size
+    assert b"?" in ended.stdout

@@ -1,30 +1,27 @@
 """`shardbench validate` and `calibrate`: times, memory, topology files and refusals."""
 
-import csv
 import json
 from pathlib import Path
 
 import pytest
 import torch
 
-from harness.topologies.lookup import find_topology
+from harness.contract import read_machine
 
 TINY = ("-w", "synthetic[tables=3,seed=4,memory=roomy]", "-n", "2", "--gib", "0.02")
 
 
 @pytest.mark.long
 def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench) -> None:
-    arguments = ("-t", "dgx_a100_80gb", "--share", "0.1", "-o", "machine.csv")
-    assert shardbench("calibrate", *arguments)[0] == 0
-    text = Path("machine.csv").read_text()
-    machine = find_topology("machine.csv", 2)
-    assert (machine.name, machine.confidence) == ("machine", "measured")
-    assert "fused.cached.forward.index=" in machine.coefficients
-    assert "; capacities and links of dgx_a100_80gb: " in text
-    assert text.count("\n# | `") > 10
-    assert len(list(csv.reader(line for line in text.splitlines() if line[0] != "#"))) == 2
+    assert shardbench("calibrate", "--share", "0.1", "-o", "machine.toml")[0] == 0
+    machine = read_machine("machine.toml")
+    value, low, high = machine.figures["fused.cached.forward.index"]
+    assert low <= value <= high
+    assert "torch" in machine.packages
+    assert "held out" in machine.errors
 
-    options = ("-t", "machine.csv", "--plans", "4", "--seconds", "1")
+    on = ("-t", "dgx_a100_80gb", "--machine", "machine.toml")
+    options = (*on, "--plans", "4", "--seconds", "1")
     files = ("--json", "found.json", "--figure", "f.svg")
     code, printed, _ = shardbench("validate", *TINY, *options, *files)
     assert code == 0
@@ -33,7 +30,7 @@ def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench) -> Non
     found = json.loads(Path("found.json").read_text())
     estimates = [each["estimate"] for each in found["agreements"]]
     assert estimates == ["torchrec", "calibrated"]
-    assert any("calibrated" in each["name"] for each in found["decisions"])
+    assert any("machine" in each["name"] for each in found["decisions"])
     assert Path("f.svg").read_text().startswith("<?xml")
 
 
@@ -47,8 +44,10 @@ def test_plans_are_measured_on_a_machine_that_was_not_calibrated(shardbench) -> 
     assert json.loads(stored.read_text()) == found
 
 
-def test_memory_is_counted_once_and_then_reused(shardbench) -> None:
-    workload = "synthetic[tables=3,seed=4,weights=cpu,mib=4]"
+@pytest.mark.long
+def test_memory_is_counted_and_kept(shardbench) -> None:
+    """Child processes count the bytes of each rank under each optimizer."""
+    workload = "synthetic[tables=1,seed=4,weights=cpu,mib=4]"
     arguments = ("validate", "--memory", "-w", workload, "-t", "dgx_a100_80gb", "-n", "2")
     code, printed, _ = shardbench(*arguments, "--plans", "1", "--json", "found.json")
     assert code == 0
@@ -60,10 +59,7 @@ def test_memory_is_counted_once_and_then_reused(shardbench) -> None:
         assert abs(estimated["calibrated"] / measured - 1) < 0.05
         assert {"torchrec", "calibrated"} == set(estimated)
     (stored,) = Path("validations").glob("*.memory.jsonl")
-    ranks = stored.read_bytes()
-    assert shardbench(*arguments, "--plans", "1", "--json", "again.json")[0] == 0
-    assert json.loads(Path("again.json").read_text())["ranks"] == found["ranks"]
-    assert stored.read_bytes() == ranks
+    assert stored.read_bytes().count(b"\n") == len(found["ranks"])
 
 
 @pytest.mark.long
@@ -97,9 +93,8 @@ def test_a_workload_that_cannot_be_measured_leaves_the_others(shardbench) -> Non
             "no CUDA dev",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
         ),
-        (("calibrate", "-t", "dgx_h100", "--share", "0"), "not in the range"),
-        (("calibrate", "-t", "dgx_h100", "-o", "machine.txt"), "must end in .csv"),
-        (("calibrate", "-t", "nowhere"), "Unknown topology 'nowhere'"),
+        (("calibrate", "--share", "0"), "not in the range"),
+        (("calibrate", "-o", "machine.txt"), "must end in .toml"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments: tuple[str, ...], sentence: str, shardbench) -> None:

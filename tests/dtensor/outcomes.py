@@ -43,7 +43,7 @@ def described(value: Any, has_values: bool = True) -> Any:
         return [flags, described(value.a, has_values), described(value.b, has_values)]
     if value.layout is torch.strided and not value.is_nested:
         flags += [tuple(value.shape), value.stride(), value.storage_offset(), value._is_view()]
-    if has_values and not value.is_meta:
+    if has_values and not (value.is_meta or value.is_nested):  # torch may free a nested one's sizes
         flags.append(_elements(value))
     return flags
 

@@ -11,6 +11,9 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn import functional
 
+from planners.dtensor.dispatch.torch_path import ops_with_strategies
+from planners.dtensor.search.tensor_meta import is_pointwise
+
 aten = torch.ops.aten
 
 Op = Callable[..., Any]
@@ -225,6 +228,31 @@ def _view(random: Random, width: int) -> Drawn:
         ]
     )
     return name, _of_elements(op), 1
+
+
+_POINTWISE = sorted(
+    (
+        op
+        for op in ops_with_strategies()
+        if is_pointwise(op)
+        and torch.Tag.nondeterministic_seeded not in op.tags
+        and not any(given.is_out for given in op._schema.arguments)
+    ),
+    key=str,
+)
+
+
+def pointwise(random: Random, width: int) -> Drawn:
+    """Draw any of the ops with torch's strategy for pointwise ops."""
+    op = random.choice(_POINTWISE)
+    kinds = [str(given.type) for given in op._schema.arguments if not given.kwarg_only]
+    values = {"number": 2, "int": 0, "float": 1.5, "bool": True}
+
+    def on_operands(mesh: DeviceMesh, *tensors: Any) -> Any:
+        operands = iter(tensors)
+        return op(*(next(operands) if kind == "Tensor" else values.get(kind) for kind in kinds))
+
+    return op._schema.name, on_operands, kinds.count("Tensor")
 
 
 def _reduction(random: Random, width: int) -> Drawn:

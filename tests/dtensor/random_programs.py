@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from outcomes import described, redistributions_counted
-from random_ops import DRAWERS, Op, random_placements
+from random_ops import DRAWERS, Op, pointwise, random_placements
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Shard
@@ -164,6 +164,8 @@ class RandomProgram:
                         made_up.update(range(number))
                 values.append(made[0] if isinstance(made, list | tuple) and made else made)
                 shown = described(made, has_values and number not in made_up)
+                if isinstance(made, Exception) and set(run.kinds) != {"plain"}:
+                    shown = "error"  # which one depends on the function that is first to fail
                 found.append((step.name, [shown, seen]))
         if run.takes_grad:
             found.append(("gradients", self._gradients(values)))
@@ -202,9 +204,10 @@ def random_program(random: Random, mesh: DeviceMesh) -> RandomProgram:
         for _ in range(4):
             sizes = random.choice(allowed), random.choice(allowed)
             runs.append(Run(sizes, ("plain",) * count, takes_grad))
+    drawers = DRAWERS if has_kinds else (*DRAWERS, *[pointwise] * 3)
     steps: list[Step] = []
     for number in range(random.randint(1, most_steps)):
-        name, op, arity = random.choice(DRAWERS)(random, width)
+        name, op, arity = random.choice(drawers)(random, width)
         known = count + number
         operands = tuple(random.choice([known - 1, random.randrange(known)]) for _ in range(arity))
         steps.append(Step(name, op, operands))

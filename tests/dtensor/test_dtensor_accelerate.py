@@ -21,6 +21,7 @@ pytestmark = pytest.mark.usefixtures("cold")
 
 
 def test_results_are_as_without_it_and_new_sizes_are_hits(step):
+    """A new size is decided anew by the two of six ops that have no shape class."""
     expected = [described(step(rows)) for rows in (2, 3, 2)]
     with accelerate() as accelerated:
         assert described(step(2)) == expected[0]
@@ -28,35 +29,38 @@ def test_results_are_as_without_it_and_new_sizes_are_hits(step):
         assert (first.misses, first.entries) == (6, 6 + 4)
         assert [described(step(rows)) for rows in (3, 2)] == expected[1:]
         last = accelerated.cache_info()
-    assert last.misses - first.misses == 2  # the ops without classes, at their new size
-    assert last.hits - first.hits == 2 * 6 - 2
+        assert (last.misses - first.misses, last.hits - first.hits) == (2, 2 * 6 - 2)
+        accelerated.clear()
+        assert accelerated.cache_info()[:3] == (0, 0, 0)
+        assert described(step(2)) == expected[0]
 
 
 def test_torch_is_as_before_when_it_ends(step):
+    """By `stop`, or by an error in the block, all of torch is restored and the counts stay."""
     step(2)
     before = torch_now()
-    accelerated = accelerate()
+    first = accelerate()
     step(2)
     assert is_changed(before)
-    accelerated.stop()
-    assert not is_changed(before)
-    counted_so_far = accelerated.cache_info()
-    step(2)
-    assert accelerated.cache_info() == counted_so_far
-    assert counted_so_far.misses > 0
-
-
-def test_stopping_twice_is_stopping_once(step):
-    first = accelerate()
     first.stop()
+    assert not is_changed(before)
+    counted_so_far = first.cache_info()
+    step(2)
+    assert first.cache_info() == counted_so_far
+    assert counted_so_far.misses > 0
     with accelerate() as second:
-        first.stop()
+        first.stop()  # again, which leaves the second one alone
         step(2)
         step(2)
         assert second.cache_info().hits > 0
+    with pytest.raises(KeyError), accelerate():
+        raise KeyError("mine")
+    assert not is_changed(before)
 
 
 def test_a_mesh_is_released_when_it_stops():
+    """An acceleration that has stopped keeps no mesh alive."""
+
     def used() -> weakref.ref[DeviceMesh]:
         mesh = mesh_of(4)
         x = placed(mesh, counted(2, 4), Shard(0)).requires_grad_()
@@ -74,15 +78,8 @@ def test_a_mesh_is_released_when_it_stops():
     assert accelerated.cache_info().hits > 0
 
 
-def test_it_ends_with_its_block_also_after_an_error():
-    before = torch_now()
-    with pytest.raises(KeyError), accelerate():
-        raise KeyError("mine")
-    assert not is_changed(before)
-    accelerate().stop()
-
-
 def test_a_second_one_is_refused_and_the_first_one_goes_on(step):
+    """DTensor is accelerated once at a time."""
     with accelerate() as accelerated:
         with pytest.raises(UsageError, match="accelerated already"):
             accelerate()
@@ -91,47 +88,23 @@ def test_a_second_one_is_refused_and_the_first_one_goes_on(step):
         assert accelerated.cache_info().hits > 0
 
 
-def test_it_forgets_on_demand(step):
-    with accelerate() as accelerated:
-        step(2)
-        accelerated.clear()
-        assert accelerated.cache_info()[:3] == (0, 0, 0)
-        step(2)
-        assert accelerated.cache_info().misses > 0
-
-
-def test_it_prints_what_it_replaces(monkeypatch):
-    """The text names the state, the release of torch, and the parts that are replaced."""
-    accelerated = accelerate(fsdp_hooks=False)
-    on = str(accelerated)
-    accelerated.stop()
-    off = str(accelerated)
-    assert all(str(torch.__version__) in text for text in (on, off))
-    assert "is on" in on
-    assert "FSDP2" not in on
-    assert "is off" in off
-    monkeypatch.setattr(torch, "__version__", "2.13.0")
-    with accelerate() as accelerated:
-        assert "FSDP2's hooks" in str(accelerated)
-
-
-def test_hooks_of_fsdp_are_left_alone_if_they_are_not_wanted():
-    """With `fsdp_hooks=False` nothing of FSDP2 is replaced."""
-    mark = _fsdp_param_group.record_function
-    with accelerate(fsdp_hooks=False):
-        assert _fsdp_param_group.record_function is mark
-
-
-def test_hooks_that_an_untested_release_keeps_are_said_once(monkeypatch):
-    """On a release with other hooks, a warning says so, and the rest is accelerated."""
+@pytest.mark.parametrize(
+    ("release", "wanted", "is_replaced"),
+    [("2.13.0", True, True), ("2.13.0", False, False), ("2.15.0", True, False)],
+)
+def test_it_prints_what_it_replaces(monkeypatch, release, wanted, is_replaced):
+    """FSDP2's hooks are replaced if wanted; a release with other hooks keeps them, after a word."""
     monkeypatch.setattr(supported_releases, "_said", set())
-    monkeypatch.setattr(torch, "__version__", "2.15.0")
-    with pytest.warns(UnsupportedRelease, match="hooks"):
-        accelerated = accelerate()
-    assert "is on" in str(accelerated)
-    assert "FSDP2" not in str(accelerated)
-    accelerated.stop()
-    accelerate().stop()
+    monkeypatch.setattr(torch, "__version__", release)
+    mark = _fsdp_param_group.record_function
+    if wanted and not is_replaced:
+        with pytest.warns(UnsupportedRelease, match="hooks"):
+            accelerate(fsdp_hooks=wanted).stop()
+    with accelerate(fsdp_hooks=wanted) as accelerated:
+        assert f"is on: torch {release}" in str(accelerated)
+        assert ("FSDP2's hooks" in str(accelerated)) is is_replaced
+        assert (_fsdp_param_group.record_function is not mark) is is_replaced
+    assert f"is off: torch {release}" in str(accelerated)
 
 
 def test_another_release_of_torch_is_left_to_torch(step, monkeypatch):

@@ -60,6 +60,7 @@ def clipped(training, clip, *limits, **options):
 def test_norms_and_gradients_are_torchs_within_rounding(
     weights, norm_type, max_norm, foreach, dtype
 ):
+    """Any norm of any gradients, and the clipped gradients, are torch's but for rounding."""
     weights = [Weight(each.shape, each.placements, dtype) for each in weights]
     torchs, ours, accelerated = pair(mesh_of(2, 2), weights, SGD)
     limits = (max_norm, norm_type)
@@ -74,6 +75,7 @@ def test_norms_and_gradients_are_torchs_within_rounding(
 
 
 def test_a_mesh_dimension_needs_one_collective_for_all_gradients():
+    """The norm of all gradients is reduced once over each mesh dimension."""
     _, ours, accelerated = pair(mesh_of(2, 3), ON_TWO * 3, SGD)
     with equal_ranks() as reduced:
         clipped(ours, accelerated.clip_grad_norm_, 1.0)
@@ -94,16 +96,8 @@ def test_an_equal_mesh_made_later_is_reduced_by_its_own_groups():
         assert reduced == [training.mesh.get_group(dimension) for dimension in range(2)]
 
 
-def test_gradients_on_equal_meshes_are_left_to_torch(monkeypatch):
-    """Gradients of two meshes that are equal may have groups of two kinds."""
-    monkeypatch.setattr(clipping, "_total_norm", None)  # would fail
-    _, ours, accelerated = pair(mesh_of(2, 2), ON_TWO[:2], SGD)
-    ours.grads()
-    ours.parameters[0].grad = ON_TWO[0].tensor(mesh_of(2, 2))
-    accelerated.clip_grad_norm_(ours.parameters, 1.0)
-
-
 def test_a_norm_that_is_not_finite_is_torchs_error():
+    """With `error_if_nonfinite`, an infinite gradient raises the error that torch raises."""
     torchs, ours, accelerated = pair(mesh_of(2, 2), ON_TWO, SGD)
     errors = []
     for training, clip in ((torchs, clip_grad_norm_), (ours, accelerated.clip_grad_norm_)):
@@ -115,21 +109,27 @@ def test_a_norm_that_is_not_finite_is_torchs_error():
     assert errors[1] == errors[0]
 
 
-@pytest.mark.parametrize("kind", ["partial", "plain", "none", "empty"])
+@pytest.mark.parametrize("kind", ["partial", "plain", "none", "empty", "equal meshes"])
 def test_other_gradients_are_left_to_torch(kind, monkeypatch):
+    """Partial, plain or no gradients, and those on two meshes, are clipped by torch's function."""
     monkeypatch.setattr(clipping, "_total_norm", None)  # would fail
     mesh = mesh_of(2, 2)
     torchs, ours, accelerated = pair(mesh, ON_TWO[:1], SGD)
     found = []
     for training, clip in ((torchs, clip_grad_norm_), (ours, accelerated.clip_grad_norm_)):
         training.grads()
-        [parameter] = training.parameters
+        parameters = list(training.parameters)
         if kind == "partial":
-            parameter.grad = Weight((8, 4), (Partial(), Shard(0))).tensor(mesh)
+            parameters[0].grad = Weight((8, 4), (Partial(), Shard(0))).tensor(mesh)
         elif kind == "plain":
-            parameter = torch.nn.Parameter(torch.ones(3))
-            parameter.grad = torch.ones(3)
+            parameters = [torch.nn.Parameter(torch.ones(3))]
+            parameters[0].grad = torch.ones(3)
         elif kind == "none":
-            parameter.grad = None
-        found.append(float(clip([] if kind == "empty" else parameter, 1.0)))
+            parameters[0].grad = None
+        elif kind == "empty":
+            parameters = []
+        else:  # equal meshes may have groups of two kinds
+            parameters += Training(mesh_of(2, 2), ON_TWO[:1], SGD).parameters
+            parameters[1].grad = ON_TWO[0].tensor(mesh_of(2, 2))
+        found.append(float(clip(parameters, 1.0)))
     assert found[1] == found[0]

@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
 from torch.distributed.tensor._ops.utils import register_op_strategy
-from torch.distributed.tensor.debug import CommDebugMode, _clear_sharding_prop_cache
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.distributed.tensor.experimental import (
     context_parallel,
     implicit_replication,
@@ -21,8 +21,6 @@ from torch.distributed.tensor.experimental import (
 )
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn import functional
-from torch.utils._debug_mode import DebugMode
-from torch.utils.flop_counter import FlopCounterMode
 from torch_state import (
     as_they_were,
     handlers,
@@ -34,6 +32,7 @@ from torch_state import (
     op_strategy_context,
     torch_now,
 )
+from watchers import MODES
 
 from planners.dtensor.accelerate import accelerate
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
@@ -63,7 +62,7 @@ class World:
         self.accelerates = accelerates
         self.accelerated: accelerate | None = None
         self.open: dict[str, ExitStack] = {}
-        self.modes: list[tuple[str, Any]] = []
+        self.modes: list[tuple[Any, Callable[[Any], Any]]] = []
         self.handlers = handlers()
         self.x = placed(mesh, counted(2, 8), Shard(0))
         self.weight = placed(mesh, counted(8, 4), Replicate())
@@ -76,12 +75,14 @@ class World:
                 made = outcome(OPS[act], self)
                 return act, described(made, not count[0] and act != "loss"), count[0]
         if act in MODES:
-            self.modes.append((act, MODES[act]()))
-            self.modes[-1][1].__enter__()
+            enter, seen = MODES[act]
+            mode = enter()
+            self.modes.append((mode, seen))
+            mode.__enter__()
         elif act == "leave mode" and self.modes:
-            name, mode = self.modes.pop()
+            mode, seen = self.modes.pop()
             mode.__exit__(None, None, None)
-            return SEEN[name](mode)
+            return seen(mode)
         elif act in CONTEXTS:
             if act in self.open:
                 self.open.pop(act).close()
@@ -122,16 +123,6 @@ OPS: dict[str, Callable[[World], Any]] = {
     "loss": lambda w: lost(w.mesh),
     "in place": lambda w: w.x.clone().mul_(2),
 }
-MODES = {
-    "comm": CommDebugMode,
-    "flops": lambda: FlopCounterMode(display=False),
-    "debug": DebugMode,
-}
-SEEN = {
-    "comm": lambda mode: {str(op): count for op, count in mode.get_comm_counts().items()},
-    "flops": lambda mode: mode.get_total_flops(),
-    "debug": lambda mode: mode.debug_string(),
-}
 CONTEXTS: dict[str, Callable[[], Any]] = {
     "loss parallel": loss_parallel,
     "implicit": implicit_replication,
@@ -143,7 +134,10 @@ CONTEXTS: dict[str, Callable[[], Any]] = {
 OWN = aten.sigmoid.default, aten.sigmoid_.default
 CHANGES: dict[str, Callable[[World], Any]] = {
     "clear": lambda w: _clear_sharding_prop_cache(),
-    "register": lambda w: register_op_strategy(aten.tanh.default)(on_replicated),
+    "register": lambda w: [
+        register_op_strategy(aten.tanh.default)(on_replicated),
+        PROPAGATOR.op_single_dim_strategy_funcs.pop(aten.tanh.default, None),
+    ],
     "add handlers": lambda w: handlers().update(dict.fromkeys(OWN, negated)),
     "add a handler where it was kept": lambda w: w.handlers.update({OWN[0]: negated}),
     "drop handlers": lambda w: [handlers().pop(op, None) for op in OWN],
@@ -173,12 +167,14 @@ def outcomes_of(mesh: DeviceMesh, acts: list[str], accelerates: bool) -> tuple[l
 
 
 # Acceleration begins or ends inside `loss_parallel`; a temporary strategy ends after or before;
-# one handler takes the place of another.
+# a decision by an earlier strategy is remembered; one handler takes the place of another.
 @example(["accelerate", "loss parallel", "accelerate", "loss parallel", "loss", "accelerate"])
 @example(["loss parallel", "loss", "accelerate", "loss", "loss parallel"])
 @example(["loss parallel", "comm", "loss", "leave mode", "loss"])
 @example(["softmax", "strategy", "clear", "softmax", "strategy", "softmax"])
 @example(["accelerate", "strategy", "accelerate", "softmax", "strategy", "softmax"])
+@example(["tanh", "accelerate", "tanh", "register", "tanh", "clear", "tanh"])
+@example(["accelerate", "tanh", "accelerate", "tanh", "register", "tanh", "clear", "tanh"])
 @example(
     ["sigmoid", "add handlers", "sigmoid", "sigmoid_", "accelerate", "drop handlers", "sigmoid"]
 )
@@ -244,35 +240,6 @@ def test_context_parallel_works_and_leaves_torch_its_handlers(mesh):
             assert attended(mesh) == expected
             assert aten.nll_loss_forward.default in before
     assert not is_changed(state)
-
-
-# What torch forgets
-
-
-def softmaxed(mesh: DeviceMesh) -> Any:
-    return torch.softmax(placed(mesh, counted(2, 8), Shard(0)), 1).placements
-
-
-def test_a_decision_by_an_earlier_strategy_is_remembered_as_in_torch(mesh):
-    """Torch keeps its earlier decision after another strategy is registered."""
-
-    def run(begun: Callable[[], Any]) -> list[Any]:
-        with as_they_were():
-            made = [softmaxed(mesh)]
-            accelerated = begun()
-            made.append(softmaxed(mesh))
-            register_op_strategy(aten._softmax.default, RuntimeSchemaInfo(1))(on_replicated)
-            PROPAGATOR.op_single_dim_strategy_funcs.pop(aten._softmax.default, None)
-            made.append(softmaxed(mesh))
-            _clear_sharding_prop_cache()
-            made.append(softmaxed(mesh))
-            if accelerated:
-                accelerated.stop()
-            return made
-
-    expected = run(lambda: None)
-    assert expected == [(Shard(0),)] * 3 + [(Replicate(),)]
-    assert run(accelerate) == expected
 
 
 def test_decisions_from_before_become_recipes_after_one_dispatch_by_torch(mesh):

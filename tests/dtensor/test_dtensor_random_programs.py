@@ -52,8 +52,8 @@ def first_difference(program: RandomProgram, expected: Outcomes, made: Outcomes)
 @pytest.mark.parametrize(
     ("shape", "seeds"),
     [
-        ((4,), range(60)),
-        ((2, 2), range(60)),
+        ((4,), range(50)),
+        ((2, 2), range(50)),
         *(
             pytest.param(shape, range(1000, 2500), marks=pytest.mark.slow)
             for shape in ((4,), (2, 2), (3,), (2, 1, 2))
@@ -76,7 +76,7 @@ def test_random_programs_under_a_mode_have_torchs_results_and_show_them(mode):
     "backend", ["eager", "aot_eager", pytest.param("inductor", marks=needs_compiler)]
 )
 @pytest.mark.parametrize(
-    "seeds", [range(300, 303), pytest.param(range(303, 340), marks=pytest.mark.slow)], ids=str
+    "seeds", [range(300, 301), pytest.param(range(301, 340), marks=pytest.mark.slow)], ids=str
 )
 def test_compiled_random_programs_have_torchs_results(backend, seeds):
     """Programs with compiled ops have torch's results or its errors."""

@@ -34,6 +34,7 @@ def request(workload: str, kind: str) -> dict[str, object]:
     [("ops[op=mm]", 20, 1), ("ops[op=mm+relu+t]", 60, 3), ("ops", 160, 8)],
 )
 def test_each_op_is_decided_once_and_found_from_then_on(installed, workload, ops, misses):
+    """A first step misses each op once, and the next step finds all of them."""
     answer = installed.ask(request(workload, "counts"))
     assert answer["counters"]["misses"] == misses
     assert answer["counters"]["hits"] == ops
@@ -41,6 +42,7 @@ def test_each_op_is_decided_once_and_found_from_then_on(installed, workload, ops
 
 
 def test_objects_that_outlive_a_step_are_counted(installed):
+    """A new size leaves a decision, and other steps leave nothing."""
     kept = {
         workload: installed.ask(request(workload, "counts"))["counters"]["objects_kept"]
         for workload in (
@@ -61,6 +63,7 @@ def test_new_sizes_do_not_change_a_fingerprint_however_the_workload_is_written(i
 
 
 def test_a_miss_costs_more_than_a_hit(installed):
+    """The time of a call is that of its two steps."""
     folder = str(installed_place("torch").folder)
     answer = installed.ask(request("mlp", "times") | {"folder": folder})
     phases = answer["phases"]

@@ -24,6 +24,7 @@ def fingerprints() -> list[str]:
 
 
 def test_a_cpu_without_wide_instructions_makes_the_same():
+    """Without AVX, the values of products and sums are the same."""
     here = Path(__file__).parent
     path = os.pathsep.join([str(here), str(here.parents[1])])
     done = subprocess.run(

@@ -76,7 +76,8 @@ def test_quality_follows_from_the_shards(problem, plan):
     assert rated["mean_rank_ms"] == pytest.approx(sum(by_rank) / 16)
     assert rated["imbalance"] == pytest.approx(max(by_rank) / (sum(by_rank) / 16))
     assert 0 < rated["hbm_peak_fraction"] <= 1
-    assert set(rated) == {quality.name for quality in FAMILY.qualities}
+    beside_a_machine = {"torchrec_ms", "torchrec_hbm_fraction"}
+    assert set(rated) == {quality.name for quality in FAMILY.qualities} - beside_a_machine
     other = copy.deepcopy(plan)
     for shard in (shard for option in other.options for shard in option.shards):
         shard.perf = Perf(0, 0, 0, 0)

@@ -4,8 +4,11 @@ import pytest
 from built_problem import problem
 
 from harness.contract import UsageError
+from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology, presets
+from planners.embedding import FAMILY
 from planners.embedding.problem import torchrec_topology
+from planners.embedding.workloads.catalog import load_tables
 
 
 @pytest.mark.parametrize("name", sorted(presets()))
@@ -64,3 +67,13 @@ def test_features_and_types_reach_the_module_and_reserved_names_are_refused(tmp_
         file.write_text(f"name,rows,dim,pooling_factor\nuser,10,8,1\n{name},100,8,1\n")
         with pytest.raises(UsageError, match=rf"'{name}'.*'{name}_table'"):
             problem(str(file))
+
+
+def test_all_problems_and_variants_of_its_studies_exist():
+    """Their names are parsed as a user's are."""
+    for text in (*FAMILY.benchmarks, *(study.problem for study in FAMILY.studies)):
+        named = ProblemId.parse(text)
+        assert load_tables(named.workload)
+        assert find_topology(named.topology, named.gpus).gpus == named.gpus
+    for study in FAMILY.studies:
+        assert [FAMILY.find(name).name for name in study.variants] == list(study.variants)

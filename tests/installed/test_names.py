@@ -101,7 +101,7 @@ def test_a_package_of_the_same_name_is_named_with_its_file(tmp_path: Path):
     script = (
         f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]\n"
         "sys.meta_path[:] = [each for each in sys.meta_path if 'Editable' not in repr(each)]\n"
-        "from shardbench import Planner"
+        "from shardbench import capture"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False

@@ -177,6 +177,6 @@ class SumBench:
 
         def fit(times, reference_ms):  # noqa: ARG001 - the contract's arguments
             value = times["30000"]["both"] / 30_000
-            return FittedMachine({}, [FittedFigure("of a number", value, value, value, "ms")], [])
+            return FittedMachine([FittedFigure("of a number", value, value, value, "ms")], [])
 
         return Design([work(30_000)], fit)

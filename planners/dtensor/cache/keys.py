@@ -1,8 +1,7 @@
-"""Cache keys of calls: the specs and types that matter for a decision, without other values."""
+"""Read a call of an op: its key in the cache, the specs of its DTensors, its local arguments."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch._ops import OpOverload
@@ -10,73 +9,71 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 from planners.dtensor.dispatch import torch_path
-from planners.dtensor.dispatch.specs import is_plain
 from planners.dtensor.dispatch.torch_path import Args, Kwargs, has_torch_function
 
 Key = tuple[Any, ...]
+Specs: TypeAlias = Sequence[DTensorSpec | None]
+"""The specs of a call's arguments in their order; None for each that is no DTensor."""
+
+Read: TypeAlias = tuple[Key, Specs, list[Any]]
+"""A call's key, its specs, and its positional arguments on this rank."""
+
+_DTENSORS = {DTensor}
 
 
 class LeftToTorch(Exception):
     """The decision depends on more than specs and types, so torch must decide."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRule:
-    """The arguments of an op that matter for its decision, from torch's registration of the op."""
+def is_static(op: OpOverload, position: int) -> bool:
+    """Whether the value of an argument matters for the decision, by torch's registration."""
+    registered = torch_path.schema_info(op)
+    is_tensor = position in torch_path.traits(op).tensor_positions
+    return bool(registered and position >= registered.static_argnum and not is_tensor)
 
-    tensor_positions: frozenset[int]
-    first_static: int
-    static_kwargs: tuple[str, ...]
 
-    @classmethod
-    def of(cls, op: OpOverload) -> "KeyRule":
-        """Return the rule of an op; `first_static` is 100 if no argument is static."""
-        registered = torch_path.schema_info(op)
-        positions = torch_path.traits(op).tensor_positions
-        if registered is None:
-            return cls(positions, 100, ())
-        return cls(positions, registered.static_argnum, tuple(registered.static_kwargkey or ()))
+def reader(op: OpOverload) -> Callable[[Args, Kwargs], Read]:
+    """Return a function that reads calls of an op, and raises LeftToTorch or TypeError.
 
-    def is_free(self, position: int) -> bool:
-        """Whether only the type of a number at this position matters, not its value."""
-        return position < self.first_static or position in self.tensor_positions
+    A key contains hashes of specs (None for a spec that torch has not hashed yet), types of
+    numbers, and values of the arguments that are static by torch's registration of the op. It has
+    no hash if a size is symbolic.
+    """
+    registered = torch_path.schema_info(op)
+    static_kwargs = (registered and registered.static_kwargkey) or ()
+    static = [is_static(op, position) for position in range(len(op._schema.arguments))]
 
-    def key(self, args: Args, kwargs: Kwargs) -> Key | None:
-        """Return the key of a call; None if torch must decide.
-
-        It contains hashes of the tensors' specs, types of numbers, and values of static arguments.
-        """
+    def read(args: Args, kwargs: Kwargs) -> Read:
         key: list[Any] = []
-        try:
-            for position, value in enumerate(args):
-                if isinstance(value, torch.Tensor):
-                    key.append(_of_tensor(value))
-                elif type(value) is list and (
-                    not value or any(isinstance(element, torch.Tensor) for element in value)
-                ):
-                    key.append(tuple(map(_of_element, value)))
-                elif self.is_free(position):
-                    key.append(type(value))
-                elif type(value) is list:
-                    key.append(tuple(value))
-                else:  # 1, 1.0 and True are equal keys of a dictionary, but differ for an op
-                    key += (type(value), value)
-            if kwargs:
-                key += self._of_kwargs(kwargs)
-            hash(made := tuple(key))
-        except (LeftToTorch, TypeError):  # a symbolic size has no hash
-            return None
-        return made
+        specs: list[DTensorSpec | None] = []
+        local: list[Any] = []
+        for value in args:
+            kind = value.__class__
+            if kind is DTensor:
+                spec = value._spec
+                key.append(spec._hash)
+                specs.append(spec)
+                local.append(value._local_tensor)
+                continue
+            if kind is list and value and value[0].__class__ is DTensor:
+                if {element.__class__ for element in value} != _DTENSORS:
+                    raise LeftToTorch
+                of_list = [element._spec for element in value]
+                key.append(tuple([spec._hash for spec in of_list]))
+                specs += of_list
+                local.append([element._local_tensor for element in value])
+                if has_torch_function(*local[-1]):
+                    raise LeftToTorch
+                continue
+            key.append(_of_plain(value, static[len(local)]))
+            specs.append(None)
+            local.append(value)
+        if kwargs:
+            key += kwargs
+            key += [_of_plain(kwargs[name], name in static_kwargs) for name in kwargs]
+        return tuple(key), specs, local
 
-    def _of_kwargs(self, kwargs: Kwargs) -> Iterator[Any]:
-        yield from kwargs
-        for name, value in kwargs.items():
-            if type(value) is DTensor:
-                raise LeftToTorch
-            if isinstance(value, torch.Tensor):
-                yield _of_tensor(value)
-            elif name in self.static_kwargs:
-                yield type(value), value
+    return read
 
 
 def tensors_of(args: Args) -> Iterator[DTensor]:
@@ -88,21 +85,19 @@ def tensors_of(args: Args) -> Iterator[DTensor]:
             yield from (element for element in value if type(element) is DTensor)
 
 
-def specs_of(args: Args) -> tuple[DTensorSpec, ...]:
-    """Return the specs of the DTensors among arguments, also of those in lists."""
-    return tuple(tensor._spec for tensor in tensors_of(args))
-
-
-def _of_tensor(tensor: torch.Tensor) -> Any:
-    if type(tensor) is DTensor:
-        spec = tensor._spec
-        if not is_plain(spec) or has_torch_function(tensor._local_tensor):
-            raise LeftToTorch
-        return spec._hash or hash(spec)
-    if type(tensor) is not torch.Tensor or tensor.ndim:
-        raise LeftToTorch  # torch may warn, raise an error, or treat the type specially
-    return tensor.dtype
-
-
-def _of_element(value: Any) -> Any:
-    return _of_tensor(value) if isinstance(value, torch.Tensor) else (type(value), value)
+def _of_plain(value: Any, matters: bool) -> Any:
+    """Return the part of a key for an argument that is neither a DTensor nor a list of DTensors."""
+    kind = value.__class__
+    if kind is list:
+        has_numbers = not value or value[0].__class__ in (int, float)
+        if not matters and has_numbers:
+            return kind
+        if not value or value[0].__class__ is int:
+            return tuple(value)
+        return tuple([_of_plain(element, True) for element in value])
+    if isinstance(value, torch.Tensor):
+        if kind is not torch.Tensor or value.ndim:
+            raise LeftToTorch  # torch may warn, raise an error, or treat the type specially
+        return value.dtype
+    # 1, 1.0 and True are equal keys of a dictionary, but differ for an op.
+    return (kind, value) if matters else kind

@@ -5,7 +5,6 @@ second Python op wraps the result, so that its user can wait later, but most use
 no gradient is needed, it is enough to start the collective and wait for its result.
 """
 
-from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from math import prod
 from typing import Any
@@ -16,11 +15,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Partial, Replicate, Shard, _api, _dispatch, _redistribute
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
-from planners.dtensor.dispatch.base import BoundedTable
 from planners.dtensor.dispatch.torch_path import is_watched
 from planners.instruments import replaced
-
-MOST_KNOWN = 4096
 
 _OPS = torch.ops._c10d_functional
 _all_reduce = _OPS.all_reduce.default
@@ -28,125 +24,75 @@ _all_gather = _OPS.all_gather_into_tensor.default
 _reduce_scatter = _OPS.reduce_scatter_tensor.default
 _wait = _OPS.wait_tensor.default
 
-_below_autograd = torch._C._AutoDispatchBelowAutograd
 
-Direct = Callable[[torch.Tensor, DeviceMesh, bool], torch.Tensor | None]
-"""Redistributes a local tensor on a mesh, asynchronously or not; None leaves that to torch."""
+def direct_moves() -> AbstractContextManager[None]:
+    """Let torch redistribute local tensors by a single collective inside the context."""
+    by_torch = _redistribute.redistribute_local_tensor
 
+    def redistributed(
+        local: torch.Tensor,
+        current: DTensorSpec,
+        target: DTensorSpec,
+        *,
+        async_op: bool = False,
+        **options: Any,
+    ) -> torch.Tensor:
+        if local.__class__ is torch.Tensor and not (
+            options.get("use_graph_based_transform") is not None
+            or is_watched()  # first: a mode would see the access to `requires_grad`
+            or local.is_nested  # has no sizes
+            or (local.requires_grad and torch.is_grad_enabled())
+        ):
+            step = _only_step(current, target)
+            made = None if step is None else _moved(local, step, current.mesh, async_op)
+            if made is not None:
+                return made
+        return by_torch(local, current, target, async_op=async_op, **options)
 
-class DirectMoves:
-    """Functions that carry out the latest redistributions, one for each plan of torch."""
-
-    def __init__(self, limit: int = MOST_KNOWN) -> None:
-        self._known: BoundedTable[int, tuple[Any, Direct | None]] = BoundedTable(limit)
-
-    def clear(self) -> None:
-        """Remove all functions."""
-        self._known.clear()
-
-    def made_directly(self) -> AbstractContextManager[None]:
-        """Let torch redistribute local tensors by these functions inside the context."""
-        by_torch, known = _redistribute.redistribute_local_tensor, self._known
-
-        def redistributed(
-            local: torch.Tensor,
-            current: DTensorSpec,
-            target: DTensorSpec,
-            *,
-            async_op: bool = False,
-            **options: Any,
-        ) -> torch.Tensor:
-            steps = found = None
-            if local.__class__ is torch.Tensor and not (
-                options.get("use_graph_based_transform") is not None
-                or is_watched()  # first: a mode would see the access to `requires_grad`
-                or (local.requires_grad and torch.is_grad_enabled())
-            ):
-                steps = _steps(current, target)
-                found = known.entries.get(id(steps))
-                if found is not None and (direct := found[1]) is not None:
-                    made = direct(local, current.mesh, async_op)
-                    if made is not None:
-                        return made
-            made = by_torch(local, current, target, async_op=async_op, **options)
-            if steps is not None and found is None:
-                known.add(id(steps), (steps, _direct(steps, current.mesh)))
-            return made
-
-        modules = (_redistribute, _dispatch, _api)
-        return replaced((owner, "redistribute_local_tensor", redistributed) for owner in modules)
+    modules = (_redistribute, _dispatch, _api)
+    return replaced((owner, "redistribute_local_tensor", redistributed) for owner in modules)
 
 
-def _steps(current: DTensorSpec, target: DTensorSpec) -> Any:
-    """Return the steps of torch's plan, one object while torch caches it; None without a plan."""
-    if current.mesh is not target.mesh or not current.mesh._is_current_rank_part_of_mesh():
+def _only_step(current: DTensorSpec, target: DTensorSpec) -> Any:
+    """Return the step of torch's plan if it has only one, else None."""
+    mesh = current.mesh
+    if mesh is not target.mesh or not mesh._is_current_rank_part_of_mesh():
         return None
     try:
-        return _redistribute._gen_transform_infos(current, target, None)
+        steps = _redistribute._gen_transform_infos(current, target, None)
     except Exception:  # torch has the better error message
         return None
+    return steps[0] if len(steps) == 1 else None
 
 
-def _direct(steps: Sequence[Any], mesh: DeviceMesh) -> Direct | None:
-    """Return a function for a plan with one step of a supported kind; None for other plans."""
-    if len(steps) != 1:
-        return None
-    (step,) = steps
+def _moved(local: torch.Tensor, step: Any, mesh: DeviceMesh, async_op: bool) -> torch.Tensor | None:
+    """Carry out a step, perhaps asynchronously; return None if torch has to do it."""
     now, then = step.src_dst_placements
-    count = mesh.size(step.mesh_dim)
     kinds = type(now), type(then)
+    count, group = mesh.size(step.mesh_dim), mesh._dim_group_names[step.mesh_dim]
     if count == 1:
         return None
-    if kinds == (Partial, Replicate):
-        return _reduced(now.reduce_op.lower(), step.mesh_dim)
-    if kinds == (Shard, Replicate) and now.dim >= 0 and step.logical_shape[now.dim] % count == 0:
-        return _gathered(now.dim, step.mesh_dim, count)
-    if kinds == (Partial, Shard) and then.dim >= 0:
-        return _scattered(now.reduce_op.lower(), then.dim, step.mesh_dim, count)
     if now.is_replicate() and then.is_partial():
-        return lambda local, mesh, _: then._partition_value(local, mesh, step.mesh_dim)
+        return then._partition_value(local, mesh, step.mesh_dim)
     if kinds == (Replicate, Shard):
-        return lambda local, mesh, _: then._replicate_to_shard(
-            local, mesh, step.mesh_dim, mesh._sym_get_coordinate(step.mesh_dim)
-        )
-    return None
-
-
-def _reduced(operator: str, mesh_dim: int) -> Direct:
-    def direct(local: torch.Tensor, mesh: DeviceMesh, async_op: bool) -> torch.Tensor:
-        with _below_autograd():
-            made = _all_reduce(local, operator, mesh._dim_group_names[mesh_dim])
-            return AsyncCollectiveTensor(made) if async_op else _wait(made)
-
-    return direct
-
-
-def _gathered(dim: int, mesh_dim: int, count: int) -> Direct:
-    def direct(local: torch.Tensor, mesh: DeviceMesh, async_op: bool) -> torch.Tensor | None:
-        if dim and async_op and prod(local.shape[:dim]) == 1:
-            return None  # torch returns a view here, and waits for it later
-        with _below_autograd():
-            made = _all_gather(local.contiguous(), count, mesh._dim_group_names[mesh_dim])
-            if async_op and not dim:
-                return AsyncCollectiveTensor(made)
-            made = _wait(made)
-        if not dim:
-            return made
-        parts = made.unflatten(0, (count, -1)).movedim(0, dim)
-        return parts.flatten(dim, dim + 1).contiguous()
-
-    return direct
-
-
-def _scattered(operator: str, dim: int, mesh_dim: int, count: int) -> Direct:
-    def direct(local: torch.Tensor, mesh: DeviceMesh, async_op: bool) -> torch.Tensor | None:
-        if local.shape[dim] % count:
+        coordinate = mesh._sym_get_coordinate(step.mesh_dim)
+        return then._replicate_to_shard(local, mesh, step.mesh_dim, coordinate)
+    with torch._C._AutoDispatchBelowAutograd():
+        if kinds == (Partial, Replicate):
+            made = _all_reduce(local, now.reduce_op.lower(), group)
+        elif kinds == (Partial, Shard) and then.dim >= 0 and local.shape[then.dim] % count == 0:
+            if then.dim:
+                parts = local.unflatten(then.dim, (count, -1))
+                local = parts.movedim(then.dim, 0).flatten(0, 1)
+            made = _reduce_scatter(local.contiguous(), now.reduce_op.lower(), count, group)
+        elif kinds == (Shard, Replicate) and step.logical_shape[now.dim] % count == 0 <= now.dim:
+            dim = now.dim
+            if dim and async_op and prod(local.shape[:dim]) == 1:
+                return None  # torch returns a view here, and waits for it later
+            made = _all_gather(local.contiguous(), count, group)
+            if dim:
+                parts = _wait(made).unflatten(0, (count, -1)).movedim(0, dim)
+                return parts.flatten(dim, dim + 1).contiguous()
+        else:
             return None
-        if dim:
-            local = local.unflatten(dim, (count, -1)).movedim(dim, 0).flatten(0, 1)
-        with _below_autograd():
-            name = mesh._dim_group_names[mesh_dim]
-            made = _reduce_scatter(local.contiguous(), operator, count, name)
-            return AsyncCollectiveTensor(made) if async_op else _wait(made)
-
-    return direct
+        return AsyncCollectiveTensor(made) if async_op else _wait(made)

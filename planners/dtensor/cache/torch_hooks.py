@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate
 from torch.distributed.tensor._api import _FromTorchTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import NestedRedistribute
 
 from planners.dtensor.cache.recipes import make_dtensor
-from planners.dtensor.dispatch.specs import LayoutTable, PlacedSpec, SpecTable
+from planners.dtensor.dispatch.specs import copy_of, is_plain, layout_of
 from planners.dtensor.dispatch.torch_path import PROPAGATOR, is_watched
 from planners.dtensor.search.tensor_meta import order_of, stride_of
 from planners.instruments import replaced
@@ -70,7 +71,7 @@ def without_wrappers() -> AbstractContextManager[None]:
     return replaced([(DTensor, "__init__", plain)])
 
 
-def without_autograd(specs: SpecTable, layouts: LayoutTable) -> AbstractContextManager[None]:
+def without_autograd() -> AbstractContextManager[None]:
     """Let torch create DTensors and pass gradients on without autograd, if it is not needed.
 
     Torch itself handles calls under modes, transforms or export, and on ranks outside the mesh.
@@ -89,23 +90,20 @@ def without_autograd(specs: SpecTable, layouts: LayoutTable) -> AbstractContextM
         if (
             type(local) is torch.Tensor
             and not (run_check or is_watched() or local.requires_grad)
-            and (placed := specs.of_any_size(mesh, placements)) is not None
             and mesh._is_current_rank_part_of_mesh()
+            and (meta := _meta(local, mesh, placements, shape, stride))
         ):
-            meta = _meta(local, placed, layouts, shape, stride)
-            spec = None if meta is None else specs.spec(placed, meta)
-            if spec is not None:
-                return make_dtensor(DTensor, _shared(local), spec, requires_grad=False)
+            spec = DTensorSpec(mesh, placements, tensor_meta=meta)
+            return make_dtensor(DTensor, _shared(local), spec, requires_grad=False)
         return from_local(local, mesh, placements, run_check, shape, stride, *rest)
 
     def passed_on(gradient: Any, previous: DTensorSpec, *rest: Any) -> Any:
         if (
             type(gradient) is DTensor
             and not (torch.is_grad_enabled() or is_watched() or gradient.requires_grad)
-            and (placed := specs.of_any_size(previous.mesh, gradient.placements)) is not None
-            and _stays(gradient, placed, previous, rest)
-            and (spec := specs.spec(placed, gradient._spec.tensor_meta)) is not None
+            and _stays(gradient, previous, rest)
         ):
+            spec = copy_of(gradient._spec)
             return make_dtensor(DTensor, gradient._local_tensor, spec, requires_grad=False)
         return redistribute(gradient, previous, *rest)
 
@@ -113,17 +111,17 @@ def without_autograd(specs: SpecTable, layouts: LayoutTable) -> AbstractContextM
 
 
 def _meta(
-    local: torch.Tensor, placed: PlacedSpec, layouts: LayoutTable, shape: Any, stride: Any
+    local: torch.Tensor, mesh: DeviceMesh, placements: Any, shape: Any, stride: Any
 ) -> TensorMeta | None:
     """Return the global tensor's meta; None if it does not simply follow from the local tensor."""
-    if shape and stride:
-        return TensorMeta(shape, stride, local.dtype)
-    if shape or stride:
-        return None
-    mesh, placements = placed.attributes["mesh"], placed.attributes["placements"]
     local_shape = local.shape
-    layout = layouts.of(mesh, placements, len(local_shape))
-    if layout is None or (local_shape and min(local_shape) < 2):
+    layout = layout_of(mesh, placements, len(local_shape))
+    if layout is None:
+        return None
+    if shape and stride:
+        is_hashable = isinstance(shape, tuple) and isinstance(stride, tuple)
+        return TensorMeta(shape, stride, local.dtype) if is_hashable else None
+    if shape or stride or (local_shape and min(local_shape) < 2):
         return None
     order = order_of(local_shape, local.stride())
     if order is None:
@@ -143,19 +141,18 @@ def _shared(local: torch.Tensor) -> torch.Tensor:
         torch._C._set_grad_enabled(True)
 
 
-def _stays(
-    gradient: DTensor, placed: PlacedSpec, previous: DTensorSpec, rest: tuple[Any, ...]
-) -> bool:
+def _stays(gradient: DTensor, previous: DTensorSpec, rest: tuple[Any, ...]) -> bool:
     """Whether a gradient already has the placements and the type that it must have.
 
     The required placements are the tensor's previous ones, or Replicate in place of Partial.
     """
-    spec, known, dtype = gradient._spec, placed.attributes, gradient._local_tensor.dtype
+    spec, dtype = gradient._spec, gradient._local_tensor.dtype
     return (
         spec.mesh is previous.mesh
         and all(map(_lies_as, spec.placements, previous.placements))
-        and known["shard_order"] == spec.shard_order == previous.shard_order
-        and known[_STRIDED] == vars(spec)[_STRIDED] == vars(previous)[_STRIDED]
+        and spec.shard_order == previous.shard_order
+        and vars(spec)[_STRIDED] == vars(previous)[_STRIDED]
+        and is_plain(spec)
         and all(wanted is dtype for wanted in rest[1:])
         and spec.mesh._is_current_rank_part_of_mesh()
     )

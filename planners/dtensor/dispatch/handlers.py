@@ -9,10 +9,9 @@ for an op, torch's handler is called.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,35 +25,33 @@ from planners.dtensor.dispatch.torch_path import DISPATCHER, Args, Handler, Kwar
 
 Handlers = dict[OpOverload, Handler]
 
-Below = Callable[[], Handlers]
-Layer = Callable[[Below], Callable[[OpDispatcher], Handlers]]
-"""Makes the function that answers C++, from the one that answers without this layer."""
-
 this_thread = threading.get_ident
 
 _HANDLERS = "_custom_op_handlers"
 
 
+def torchs_handlers() -> Handlers:
+    """Return torch's own dictionary of handlers."""
+    handlers: Handlers = vars(DISPATCHER)[_HANDLERS]
+    return handlers
+
+
 class Overlay(dict[OpOverload, Handler]):
     """The dictionary in which C++ looks up handlers; Python's changes go to torch's dictionary."""
 
-    def __init__(self, own: Below, handlers: Mapping[OpOverload, Handler]) -> None:
-        super().__init__(handlers)
-        self._own = own
-
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Add handlers to torch's own dictionary."""
-        self._own().update(*args, **kwargs)
+        torchs_handlers().update(*args, **kwargs)
 
     def pop(self, *args: Any) -> Any:
         """Remove a handler from torch's own dictionary, and return it."""
-        return self._own().pop(*args)
+        return torchs_handlers().pop(*args)
 
     def __setitem__(self, op: OpOverload, handler: Handler) -> None:
-        self._own()[op] = handler
+        torchs_handlers()[op] = handler
 
     def __delitem__(self, op: OpOverload) -> None:
-        del self._own()[op]
+        del torchs_handlers()[op]
 
 
 @dataclass(slots=True)
@@ -71,8 +68,8 @@ _observed_by_thread: dict[int, ObservedDecision | None] = {}
 """Threads in which torch itself dispatches an op, and the decision observed there."""
 
 
-class _LayeredDispatcher(OpDispatcher):
-    """The dispatcher that C++ uses: it takes handlers from the layers, and all else from torch."""
+class _ReplacedDispatcher(OpDispatcher):
+    """The dispatcher that C++ uses: its handlers are from `answering`, all else is torch's."""
 
     def _propagate_op_sharding_dispatch_slow_path(
         self, op: OpOverload, args: Any, kwargs: Any, info: Any, *rest: Any, **options: Any
@@ -96,53 +93,27 @@ class _LayeredDispatcher(OpDispatcher):
         return super()._unwrap_to_op_info_impl(op, *rest, **options)
 
 
-_layers: list[Layer] = []
-_changing = threading.Lock()
-
-
 @contextmanager
-def layered(layer: Layer) -> Iterator[None]:
-    """Let C++ take handlers from `layer` inside the context; contexts may end in any order.
+def answering(answer: Callable[[], Handlers]) -> Iterator[None]:
+    """Let `answer` return the handlers that C++ asks for before each op inside the context.
 
-    C++ asks the newest layer, which may ask the older layers.
+    There can be only one such context at a time.
     """
-    _prime_cpp_dispatcher()
-    with _changing:
-        _layers.append(layer)
-        _apply_layers()
+    # C++ stores the dispatcher that it finds at its first op, so dispatch an op without a mesh.
+    tensor = torch.Tensor._make_wrapper_subclass(DTensor, (), dtype=torch.float32)
+    with _disable_current_modes(), torch._C.DisableTorchFunction():
+        torch.ops.aten.is_same_size.default(tensor, tensor)
+    state = vars(DISPATCHER)
+    _ReplacedDispatcher._custom_op_handlers = property(
+        lambda _: answer(), lambda _, handlers: state.__setitem__(_HANDLERS, handlers)
+    )
+    seen_by_python = object.__new__(OpDispatcher)
+    seen_by_python.__dict__ = state
+    DISPATCHER.__class__, DTensor._op_dispatcher = _ReplacedDispatcher, seen_by_python
     try:
         yield
     finally:
-        with _changing:
-            _layers.remove(layer)
-            _apply_layers()
-
-
-def _apply_layers() -> None:
-    if not _layers:
-        DISPATCHER.__class__ = OpDispatcher
-        DTensor._op_dispatcher = DISPATCHER
-        return
-    state = vars(DISPATCHER)
-    below: Below = lambda: state[_HANDLERS]  # noqa: E731 - quicker than a method of a dictionary
-    for layer in _layers:
-        answer = layer(below)
-        below = partial(answer, DISPATCHER)
-    _LayeredDispatcher._custom_op_handlers = property(
-        answer, lambda _, handlers: state.__setitem__(_HANDLERS, handlers)
-    )
-    DISPATCHER.__class__ = _LayeredDispatcher
-    seen_by_python = object.__new__(OpDispatcher)
-    seen_by_python.__dict__ = state
-    DTensor._op_dispatcher = seen_by_python
-
-
-def _prime_cpp_dispatcher() -> None:
-    """Dispatch an op without a mesh, because C++ stores the dispatcher found at its first op."""
-    if not _layers:
-        tensor = torch.Tensor._make_wrapper_subclass(DTensor, (), dtype=torch.float32)
-        with _disable_current_modes(), torch._C.DisableTorchFunction():
-            torch.ops.aten.is_same_size.default(tensor, tensor)
+        DISPATCHER.__class__, DTensor._op_dispatcher = OpDispatcher, DISPATCHER
 
 
 @contextmanager
@@ -157,45 +128,39 @@ def handling(
     that removes the handler of an op, so that torch dispatches the op again.
     """
     known: Handlers | None = None
-    renewing = threading.Lock()
+    overlay: Handlers = {}
+    changing = threading.Lock()
 
     def first(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
         nonlocal known
         handler = make(op)
-        with renewing:
-            if op in left:
-                left[op], known = handler, None
+        with changing:
+            if op in ours:
+                ours[op], known = handler, None
             else:  # another thread has meanwhile returned the op to torch
                 handler = by_torch
         return handler(op, args, kwargs)
 
-    left: Handlers = dict.fromkeys(ops, first)
+    ours: Handlers = dict.fromkeys(ops, first)
 
-    def layer(below: Below) -> Callable[[OpDispatcher], Handlers]:
-        nonlocal known
-        known = None
-        overlay: Handlers = {}
-
-        def answer(_: OpDispatcher) -> Handlers:
-            nonlocal known, overlay
-            own = below()
-            if modes_active() or (_observed_by_thread and this_thread() in _observed_by_thread):
-                return own
-            if own != known:  # quick: about ten entries, usually identical objects
-                with renewing:
-                    overlay = Overlay(below, {**left, **own})
-                    known = dict(own)
-            return overlay
-
-        return answer
+    def answer() -> Handlers:
+        nonlocal known, overlay
+        own: Handlers = state[_HANDLERS]
+        if modes_active() or (_observed_by_thread and this_thread() in _observed_by_thread):
+            return own
+        if own != known:  # quick: about ten entries, usually identical objects
+            with changing:
+                overlay, known = Overlay({**ours, **own}), dict(own)
+        return overlay
 
     def give_back(op: OpOverload) -> None:
         nonlocal known
-        with renewing:
-            left.pop(op, None)
+        with changing:
+            ours.pop(op, None)
             known = None
 
-    with layered(layer):
+    state = vars(DISPATCHER)
+    with answering(answer):
         yield give_back
 
 

@@ -1,8 +1,8 @@
 """Tables of DTensor specs and mesh layouts, so that their attributes are computed only once."""
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from torch.distributed.device_mesh import DeviceMesh
@@ -25,11 +25,41 @@ def is_plain(spec: DTensorSpec) -> bool:
     return spec.tensor_meta is not None and _PLAIN.issuperset(map(type, spec.placements))
 
 
+def copy_of(spec: DTensorSpec, **changes: Any) -> DTensorSpec:
+    """Return a new spec with other attributes; `_hash` must be among them if the hash changes."""
+    made = object.__new__(DTensorSpec)
+    vars(made).update(vars(spec), **changes)
+    return made
+
+
 def with_meta(spec: DTensorSpec, meta: TensorMeta) -> DTensorSpec:
     """Return a new spec with the mesh and placements of `spec`, and the tensor meta `meta`."""
-    made = object.__new__(DTensorSpec)
-    made.__dict__.update(vars(spec), tensor_meta=meta, _hash=None)
-    return made
+    return copy_of(spec, tensor_meta=meta, _hash=None)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Layout:
+    """The number of parts that placements cut each tensor dimension into, compared by identity."""
+
+    parts: tuple[int, ...]
+
+
+@lru_cache(MOST_LAYOUTS)
+def layout_of(mesh: DeviceMesh, placements: tuple[Placement, ...], ndim: int) -> Layout | None:
+    """Return the layout of a tensor with `ndim` dimensions, the same object for equal meshes.
+
+    Return None if a placement is not Shard, Replicate or Partial, or does not fit.
+    """
+    if len(placements) != mesh.ndim:
+        return None  # torch raises an error
+    parts = [1] * ndim
+    for count, placement in zip(mesh.shape, placements, strict=True):
+        kind = type(placement)
+        if kind is Shard and 0 <= placement.dim < ndim:
+            parts[placement.dim] *= count
+        elif kind is not Replicate and kind is not Partial:
+            return None
+    return Layout(tuple(parts))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -59,37 +89,10 @@ class SpecTable:
         self._known.clear()
         self._of_any_size.clear()
 
-    def of_any_size(self, mesh: DeviceMesh, placements: tuple[Placement, ...]) -> PlacedSpec | None:
-        """Return the attributes of specs with these placements; None if not in the table."""
-        return self._of_any_size.entries.get((id(mesh), placements, None, None))
-
-    def spec(self, placed: PlacedSpec, meta: TensorMeta) -> DTensorSpec | None:
-        """Return a new spec for a tensor with these placements and this meta.
-
-        Return None for sizes without a hash, such as lists and symbolic sizes.
-        """
-        made = object.__new__(DTensorSpec)
-        try:
-            self._fill(made, placed, meta)
-        except TypeError:
-            return None
-        return made
-
-    def _fill(self, spec: DTensorSpec, placed: PlacedSpec, meta: TensorMeta) -> None:
-        attributes = self._known.entries.get((placed, meta))
-        if attributes is None:
-            spec.__dict__.update(placed.attributes, tensor_meta=meta)
-            self._known.add((placed, meta), dict(vars(spec)))
-            return
-        # The meta as given: an equal one in the table may have a tuple instead of a torch.Size.
-        spec.__dict__.update(attributes, tensor_meta=meta)
-        if attributes["_hash"] is None:  # hashing does not pay for a spec that is made once
-            attributes["_hash"] = hash(spec)
-
     def filled(self) -> AbstractContextManager[None]:
         """Let torch build its specs from this table inside the context."""
         make = DTensorSpec.__init__
-        of_any_size, fill, keep = self._of_any_size.entries, self._fill, self._of_any_size.add
+        known, of_any_size = self._known, self._of_any_size
 
         def from_table(
             self: DTensorSpec,
@@ -101,88 +104,28 @@ class SpecTable:
         ) -> None:
             # An entry keeps its mesh alive, so no other mesh can have the same id.
             key = (id(mesh), placements, shard_order, use_strided_shard_as_shard_order)
-            if type(tensor_meta) is TensorMeta:
-                try:
-                    placed = of_any_size.get(key)
+            placed = attributes = None
+            try:
+                if type(tensor_meta) is TensorMeta:
+                    placed = of_any_size.entries.get(key)
                     if placed is not None:
-                        fill(self, placed, tensor_meta)
-                        if placed.as_given:  # _NormPartial(2) equals _NormPartial(2.0)
-                            self.__dict__["placements"] = placements
-                        return
-                except TypeError:  # a list of placements or a symbolic size has no hash
-                    make(self, mesh, placements, tensor_meta, *key[2:])
-                    return
-            make(self, mesh, placements, tensor_meta, *key[2:])
-            if type(self.placements) is type(placements) and is_plain(self):
-                attributes = {**vars(self), "tensor_meta": None}
-                keep(key, PlacedSpec(attributes, self.placements is placements))
+                        attributes = known.entries.get((placed, tensor_meta))
+            except TypeError:  # a list of placements or a symbolic size has no hash
+                make(self, mesh, placements, tensor_meta, *key[2:])
+                return
+            if placed is None:
+                make(self, mesh, placements, tensor_meta, *key[2:])
+                if type(self.placements) is type(placements) and is_plain(self):
+                    shared = {**vars(self), "tensor_meta": None}
+                    of_any_size.add(key, PlacedSpec(shared, self.placements is placements))
+                return
+            # The meta as given: an equal one in the table may have a tuple instead of a torch.Size.
+            vars(self).update(attributes or placed.attributes, tensor_meta=tensor_meta)
+            if attributes is None:
+                known.add((placed, tensor_meta), dict(vars(self)))
+            elif attributes["_hash"] is None:  # hashing does not pay for a spec that is made once
+                attributes["_hash"] = hash(self)
+            if placed.as_given:  # _NormPartial(2) equals _NormPartial(2.0)
+                vars(self)["placements"] = placements
 
         return replaced([(DTensorSpec, "__init__", from_table)])
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class MeshLayout:
-    """The number of parts that a mesh cuts each tensor dimension into, compared by identity."""
-
-    mesh: DeviceMesh
-    parts: tuple[int, ...]  # for each tensor dimension, the number of parts that it is cut into
-
-    @classmethod
-    def of(
-        cls, mesh: DeviceMesh, placements: tuple[Placement, ...], ndim: int
-    ) -> "MeshLayout | None":
-        """Return the layout of placements; None if one is not Shard, Replicate or Partial."""
-        parts = [1] * ndim
-        for count, placement in zip(mesh.shape, placements, strict=True):
-            kind = type(placement)
-            if kind is Shard and placement.dim < ndim:
-                parts[placement.dim] *= count
-            elif kind is not Replicate and kind is not Partial:
-                return None
-        return cls(mesh, tuple(parts))
-
-    def ones(self, shape: Sequence[int]) -> tuple[int, ...] | None:
-        """Return the uncut dimensions of size 1; None if a decision may depend on the sizes.
-
-        A decision does not if all other dimensions have at least two elements for each part.
-        """
-        for size, count in zip(shape, self.parts, strict=False):
-            if size < 2 * count:
-                break
-        else:
-            return ()
-        ones = [dim for dim, size in enumerate(shape) if size < 2 * self.parts[dim]]
-        return tuple(ones) if all(shape[dim] == self.parts[dim] == 1 for dim in ones) else None
-
-
-class LayoutTable:
-    """The latest layouts. Each keeps its mesh alive, so no other mesh can have the same id.
-
-    A look-up compares placements by identity first: specs share them, and hashing is slow.
-    """
-
-    def __init__(self, limit: int = MOST_LAYOUTS) -> None:
-        self._known: BoundedTable[tuple[int, tuple[Placement, ...], int], MeshLayout]
-        self._known = BoundedTable(limit)
-        self._by_identity: BoundedTable[
-            tuple[int, int, int], tuple[MeshLayout, tuple[Placement, ...]]
-        ] = BoundedTable(limit)
-
-    def clear(self) -> None:
-        """Remove all layouts."""
-        self._by_identity.clear()
-        self._known.clear()
-
-    def of(
-        self, mesh: DeviceMesh, placements: tuple[Placement, ...], ndim: int
-    ) -> MeshLayout | None:
-        """Return the layout of placements; None if one is not Shard, Replicate or Partial."""
-        found = self._by_identity.entries.get((id(mesh), id(placements), ndim))
-        if found is not None:
-            return found[0]
-        key = id(mesh), placements, ndim
-        layout = self._known.entries.get(key) or MeshLayout.of(mesh, placements, ndim)
-        if layout is not None:
-            self._known.add(key, layout)
-            self._by_identity.add((id(mesh), id(placements), ndim), (layout, placements))
-        return layout

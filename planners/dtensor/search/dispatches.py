@@ -8,7 +8,6 @@ import torch
 from torch._ops import OpOverload
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import _sharding_prop
-from torch.distributed.tensor._dispatch import OpDispatcher
 from torch.distributed.tensor._op_schema import OpSchema, OpStrategy, OutputSharding, StrategyType
 from torch.distributed.tensor._ops import utils
 from torch.distributed.tensor._ops.single_dim_strategy import (
@@ -17,7 +16,7 @@ from torch.distributed.tensor._ops.single_dim_strategy import (
 )
 
 from planners.dtensor.dispatch.base import Dispatch
-from planners.dtensor.dispatch.handlers import Below, Handlers, layered
+from planners.dtensor.dispatch.handlers import Handlers, answering, torchs_handlers
 from planners.dtensor.dispatch.specs import SpecTable
 from planners.dtensor.dispatch.torch_path import PROPAGATOR, is_watched, traits
 from planners.dtensor.search import cheapest, staying, tensor_meta
@@ -32,14 +31,11 @@ class Uncached(Dispatch):
     def installed(self) -> AbstractContextManager[None]:
         """Clear the C++ cache whenever C++ asks for handlers, as C++ does before each look-up."""
 
-        def forgetting(below: Below) -> Callable[[OpDispatcher], Handlers]:
-            def answer(_: OpDispatcher) -> Handlers:
-                torch._C._clear_DTensor_sharding_propagator_cache()
-                return below()
+        def answer() -> Handlers:
+            torch._C._clear_DTensor_sharding_propagator_cache()
+            return torchs_handlers()
 
-            return answer
-
-        return layered(forgetting)
+        return answering(answer)
 
 
 class Dijkstra(Dispatch):

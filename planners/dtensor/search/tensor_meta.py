@@ -69,8 +69,8 @@ def plain_meta(schema: OpSchema) -> TensorMeta | None:
 
 def meta_of(schema: OpSchema) -> TensorMeta | None:
     """Return the global shape, stride and type of an op's result; None if the op fails."""
-    op, args = _without_summand(schema)
     try:
+        op, args = _without_summand(schema)
         if op in _BARE:
             made = _of_product(2 if op is _aten.mm.default else 3, *args)
         else:

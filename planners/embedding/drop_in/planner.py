@@ -43,7 +43,7 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.types import ModuleSharder, ShardingPlan
 from typing_extensions import override
 
-from harness.contract import SupportedReleases
+from harness.contract import Machine, SupportedReleases
 from planners.instruments import collection_paused, replaced
 
 if TYPE_CHECKING:
@@ -109,19 +109,25 @@ class Planner(EmbeddingShardingPlanner):
             `start`, or "" without use of the cache. Plans of torchrec's own search are not stored.
         remedy_seconds: time limit of the search for remedies if mode `best-plan` finds no plan; 0
             for no search.
+        machine: the calibrated machine whose estimates judge plans in mode `best-plan`: the name of
+            one that shardbench includes, a file of `shardbench calibrate`, or "none" for torchrec's
+            own estimates. By default it is the one with this process's GPU, if it is included and
+            no enumerator is given.
 
-    After `plan`, `max_rank_ms` is the plan's rating. After a search for the best plan, `bound_ms`
-    is a proven lower bound in ms for all plans of these options: infinite if it is proven that no
-    plan fits, and 0 if nothing was proven. `gap` is the part by which the rating is above it. The
-    logger `shardbench` gets rating and gap in one line (level INFO). If no plan was found,
-    `verdict` and a note on the error give the proof, or the attempts, and another note lists
+    After `plan`, `max_rank_ms` is the plan's rating, `machine` the machine that it is by, or None
+    for torchrec's own estimates, and `torchrec_ms` the rating by those. After a search for the best
+    plan, `bound_ms` is a proven lower bound in ms for all plans of these options: infinite if it is
+    proven that no plan fits, and 0 if nothing was proven. `gap` is the part by which the rating is
+    above it. The logger `shardbench` gets rating and gap in one line (level INFO). If no plan was
+    found, `verdict` and a note on the error give the proof, or the attempts, and another note lists
     changes that would be enough, such as more HBM or a smaller batch.
 
-    Raises ValueError for an unknown mode, time or budget; UsageError for a file that is not a plan,
-    and for a plan of other tables. `plan` raises PlannerError if a search near the previous plan is
-    not compiled.
+    Raises ValueError for an unknown mode, time or budget; UsageError for an unknown machine, for a
+    file that is not a machine or a plan, and for a plan of other tables. `plan` raises PlannerError
+    if a search near the previous plan is not compiled.
     """
 
+    machine: Machine | None = None
     moved_gib: float | None = None
     bound_ms = 0.0
     verdict = ""
@@ -154,6 +160,7 @@ class Planner(EmbeddingShardingPlanner):
         lost_ranks: Collection[int] = (),
         cache: SearchesWithPlans | None = None,
         remedy_seconds: float = 5.0,
+        machine: Machine | str | Path | None = None,
     ) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"The mode must be 'same-plan' or 'best-plan', not {mode!r}.")
@@ -167,6 +174,8 @@ class Planner(EmbeddingShardingPlanner):
             raise ValueError("A plan near a previous one is not taken from a cache; give one only.")
         if move_budget is not None and not move_budget >= 0:
             raise ValueError(f"move_budget must be at least 0 GiB, not {move_budget!r}.")
+        if machine is not None and (mode != "best-plan" or enumerator is not None):
+            raise ValueError("A machine needs mode 'best-plan', and no enumerator.")
         super().__init__(
             topology=topology,
             batch_size=batch_size,
@@ -200,11 +209,23 @@ class Planner(EmbeddingShardingPlanner):
         self._fault: str | None = None
         self._own_enumerator: Any = None
         if self._obstacle() is None and not enumerator:
-            from planners.embedding.search.enumeration import DistinctShardEnumerator
+            self._enumerator = self._own_enumerator = self._make_enumerator(machine)
 
-            self._enumerator = self._own_enumerator = DistinctShardEnumerator(
-                self._topology, self._batch_size, self._constraints
-            )
+    def _make_enumerator(self, machine: Machine | str | Path | None) -> Any:
+        """Return an enumerator with the estimates of a machine, which is remembered, if any."""
+        from planners.embedding.estimates import machines
+        from planners.embedding.search.enumeration import DistinctShardEnumerator
+
+        problem = self._topology, self._batch_size, self._constraints
+        if machine is None and self._mode == "best-plan":
+            self.machine = machines.machine_at_hand()
+        elif machine not in (None, "none"):
+            self.machine = machines.find_machine(machine)
+        if self.machine is None:
+            return DistinctShardEnumerator(*problem)
+        from planners.embedding.estimates.estimator import judging_enumerator
+
+        return judging_enumerator(self.machine, *problem)
 
     @property
     def _limit(self) -> float | None:
@@ -215,6 +236,7 @@ class Planner(EmbeddingShardingPlanner):
     @override
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
         """Return a plan for the module; raises PlannerError as torchrec does."""
+        self._sharders = sharders
         self._best_plan = None  # torchrec keeps the last plan if it finds no other
         self.from_cache, self.bound_ms, self.verdict = "", 0.0, ""
         plan = self._plan(module, sharders)
@@ -224,13 +246,28 @@ class Planner(EmbeddingShardingPlanner):
             self.bound_ms = 0.0  # a plan with larger caches, of which the bound knows nothing
         if self._best_plan and self._mode == "best-plan" and logger.isEnabledFor(logging.INFO):
             above = "without a bound" if self.gap is None else f"{self.gap:.1%} above the bound"
-            logger.info("%.4g ms, %s", self.max_rank_ms, above.replace("%", " %"))
+            ruler = "by torchrec's formula"
+            if self.machine:
+                ruler = f"by machine {self.machine.name} ({self.torchrec_ms:.4g} ms {ruler})"
+            logger.info("%.4g ms %s, %s", self.max_rank_ms, ruler, above.replace("%", " %"))
         return plan
 
     @property
     def max_rank_ms(self) -> float | None:
         """The rating of the last plan in ms, by the perf model; None without a plan."""
         return float(self._perf_model.rate(self._best_plan)) if self._best_plan else None
+
+    @property
+    def torchrec_ms(self) -> float | None:
+        """The rating of the last plan in ms by torchrec's own estimates; None without a plan."""
+        if not self._best_plan or self.machine is None:
+            return self.max_rank_ms
+        from planners.embedding.estimates.estimator import estimated_again, torchrec_estimators
+
+        theirs = torchrec_estimators(self._topology, self._constraints)
+        return float(
+            self._perf_model.rate(estimated_again(self._best_plan, theirs, self._sharders))
+        )
 
     @property
     def gap(self) -> float | None:

@@ -85,6 +85,11 @@ class Calibration:
         near, far = (self.values.get(name, 0.0) for name in CACHES)
         return near, far
 
+    @property
+    def kernels(self) -> set[str]:
+        """The kernels that were calibrated."""
+        return {name.partition(".")[0] for name in self.values if f".{PASSES[0]}." in name}
+
     def covers(self, kernel: str) -> bool:
         """Return whether a kernel was calibrated."""
         return coefficient_name(kernel, PASSES[0], TERMS[0]) in self.values

@@ -1,29 +1,42 @@
 """Estimators with a machine's calibrated coefficients, for TorchRec's planner and for ours."""
 
-import csv
+from collections.abc import Iterable
+from dataclasses import replace
 
+from torch import nn
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.estimator.annotations import backward_compute, forward_compute
 from torchrec.distributed.planner.estimator.config import EmbeddingPerfEstimatorConfig
-from torchrec.distributed.planner.estimator.estimator import (
-    EmbeddingPerfEstimator,
-    get_embedding_perf_sharding_evaluator,
-)
+from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstimator
 from torchrec.distributed.planner.estimator.types import ShardPerfContext
-from torchrec.distributed.planner.types import ParameterConstraints, ShardEstimator, Topology
+from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
+from torchrec.distributed.planner.types import (
+    ParameterConstraints,
+    Shard,
+    ShardEstimator,
+    ShardingOption,
+    Topology,
+)
+from torchrec.distributed.planner.utils import build_sharder_data_map, sharder_name
+from torchrec.distributed.types import ModuleSharder
 
-from harness.contract import UsageError, read_file
-from planners.embedding.coefficients import read_coefficients
+from harness.contract import Machine
 from planners.embedding.estimates.calibration import PASSES, Calibration
+from planners.embedding.estimates.machines import find_machine
 from planners.embedding.estimates.memory import StepStorageEstimator
 from planners.embedding.estimates.shard_work import work_of_context
+from planners.embedding.search.enumeration import DistinctShardEnumerator
+from planners.embedding.search.options import with_shards
 
 _FORWARD, _BACKWARD = PASSES
+_FUSED, DENSE = EmbeddingComputeKernel.FUSED.value, EmbeddingComputeKernel.DENSE.value
 
 
 class CalibratedPerfConfig(EmbeddingPerfEstimatorConfig):
     """TorchRec's estimator configuration, with calibrated times of computation.
 
-    Kernels without coefficients, and sequences, keep TorchRec's own estimate.
+    Only pooled lookups with fused kernels were measured. A dense (data-parallel) table is estimated
+    as a fused one, and a sequence as a pooled lookup that writes a vector for each index.
     """
 
     name = "calibrated"
@@ -42,39 +55,72 @@ class CalibratedPerfConfig(EmbeddingPerfEstimatorConfig):
         return self._ms(context, _BACKWARD)
 
     def _ms(self, context: ShardPerfContext, passed: str) -> float:
-        if context.is_pooled and self.calibration.covers(context.compute_kernel):
-            return self.calibration.shard_ms(work_of_context(context), passed)
-        own = get_embedding_perf_sharding_evaluator(context.sharding_type, context.is_inference)
-        estimate = own._default_fwd_comp if passed == _FORWARD else own._default_bwd_comp
-        return float(estimate(context, self))
+        work = work_of_context(context)
+        if not self.calibration.covers(work.kernel):
+            work = replace(work, kernel=_FUSED)
+        return self.calibration.shard_ms(work, passed)
+
+
+def judging_enumerator(
+    machine: Machine,
+    topology: Topology,
+    batch_size: int | None,
+    constraints: dict[str, ParameterConstraints] | None,
+) -> DistinctShardEnumerator:
+    """Return an enumerator of options that a machine has kernels for, with its estimates."""
+    made = DistinctShardEnumerator(
+        topology,
+        batch_size,
+        constraints,
+        estimator=calibrated_estimators(machine, topology, constraints),
+    )
+    made.kernels = frozenset({*Calibration(machine.values).kernels, DENSE})
+    return made
 
 
 def calibrated_estimators(
-    calibration: Calibration | str,
+    machine: Machine | str,
     topology: Topology,
     constraints: dict[str, ParameterConstraints] | None = None,
 ) -> list[ShardEstimator]:
     """Return estimators to pass to TorchRec's `EmbeddingEnumerator`.
 
     Args:
-        calibration: a calibration, or a topology file written by `shardbench calibrate`.
+        machine: a machine, the name of one that shardbench includes, or a file of `shardbench
+            calibrate`.
         topology: TorchRec's topology to plan for.
         constraints: the planner's constraints, by table name.
 
-    Raises UsageError if the file has no coefficients.
+    Raises UsageError for an unknown machine, and for a file without coefficients.
     """
-    if isinstance(calibration, str):
-        calibration = _calibration_in(calibration)
-    config = CalibratedPerfConfig(calibration)
+    config = CalibratedPerfConfig(Calibration(find_machine(machine).values))
     return [
         EmbeddingPerfEstimator(topology=topology, constraints=constraints, config=config),
         StepStorageEstimator(topology=topology, constraints=constraints),
     ]
 
 
-def _calibration_in(file: str) -> Calibration:
-    lines = read_file(file).decode("utf-8-sig", "replace").splitlines()
-    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
-        if coefficients := read_coefficients(row.get("coefficients") or ""):
-            return Calibration(coefficients)
-    raise UsageError(f"{file} has no coefficients; `shardbench calibrate` writes a file with them.")
+def torchrec_estimators(
+    topology: Topology, constraints: dict[str, ParameterConstraints] | None = None
+) -> list[ShardEstimator]:
+    """Return torchrec's own estimators."""
+    kinds = EmbeddingPerfEstimator, EmbeddingStorageEstimator
+    return [kind(topology=topology, constraints=constraints) for kind in kinds]
+
+
+def estimated_again(
+    plan: Iterable[ShardingOption],
+    estimators: Iterable[ShardEstimator],
+    sharders: Iterable[ModuleSharder[nn.Module]],
+) -> list[ShardingOption]:
+    """Return copies of a plan's options with the estimates of these estimators."""
+    copies = [
+        with_shards(
+            option, [Shard(shard.size, shard.offset, rank=shard.rank) for shard in option.shards]
+        )
+        for option in plan
+    ]
+    by_name = {sharder_name(sharder.module_type): sharder for sharder in sharders}
+    for estimator in estimators:
+        estimator.estimate(copies, build_sharder_data_map(by_name))
+    return copies

@@ -44,6 +44,7 @@ class ShardWork:
     dtype: str = "fp32"
     is_weighted: bool = False
     share: float = 1.0  # the fraction of the table's rows and lookups
+    is_pooled: bool = True
 
     @property
     def group(self) -> tuple[str, str, bool]:
@@ -62,8 +63,8 @@ class ShardWork:
 
     @property
     def outputs(self) -> int:
-        """The number of pooled vectors of one iteration."""
-        return len(self.lookups) * self.samples
+        """The number of vectors that one iteration writes."""
+        return len(self.lookups) * self.samples if self.is_pooled else round(self.indices)
 
     def cut_to(self, rows: int) -> "ShardWork":
         """Return the shard with its rows cut to at most `rows`, and with the same lookups."""
@@ -129,6 +130,7 @@ def work_of_context(context: ShardPerfContext) -> ShardWork:
         "fp16" if context.table_data_type_size == 2 else "fp32",  # of this size
         context.is_weighted,
         share,
+        context.is_pooled,
     )
 
 

@@ -1,6 +1,7 @@
 """Explains a plan: its slowest rank, the bound on all plans, alternatives, and another plan.
 
-All figures are torchrec's estimates. `docs/torchrec.md` documents the keys of the JSON document.
+All figures are estimates, of torchrec or of a calibrated machine. `docs/torchrec.md` documents the
+keys of the JSON document.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ from planners.embedding.explain.placed_plan import (
 )
 from planners.embedding.plan_files.table import PlanTable
 from planners.embedding.problem import EmbeddingProblem
-from planners.embedding.quality import arrays
+from planners.embedding.quality import arrays, quality, ruler
 from planners.embedding.search.space import Load
 
 # The components of torchrec's `Perf` that its total sums.
@@ -38,6 +39,7 @@ _NEAR = 0.99
 def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> Explanation:
     """Explain a valid plan: one of its ranks, the bound, and the rank's most expensive tables."""
     space, devices = arrays(problem)
+    plan = Plan(tuple(problem.judged(plan.options)), plan.bound_ms)
     placed = PlacedPlan(plan, devices)
     load, slowest = placed.load, int(placed.load.perf.argmax())
     rank = slowest if question.rank is None else question.rank
@@ -50,9 +52,11 @@ def explain(problem: EmbeddingProblem, plan: Plan, question: Question[Plan]) -> 
     bound = bound_explained(space, placed)
     against = Explanation((), (), {})
     if question.other_decision is not None:
-        other = PlacedPlan(question.other_decision, devices)
+        judged = problem.judged(question.other_decision.options)
+        other = PlacedPlan(Plan(tuple(judged)), devices)
         against = _difference(placed, other, question.other, question.top)
     sentences = (
+        ruler(problem, quality(problem, plan)),
         _slowest(load, slowest),
         *bound.sentences,
         *memory_sentences,
@@ -85,7 +89,7 @@ def explain_table(problem: EmbeddingProblem, plan: Plan, question: Question[Plan
     Raises UsageError for an unknown table.
     """
     space, devices = arrays(problem)
-    placed = PlacedPlan(plan, devices)
+    placed = PlacedPlan(Plan(tuple(problem.judged(plan.options))), devices)
     if question.table not in placed.names:
         raise unknown("table", question.table, placed.names)
     number = placed.names.index(question.table)

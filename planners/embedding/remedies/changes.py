@@ -21,7 +21,6 @@ from planners.embedding.best_plan.search import search_in_order
 from planners.embedding.best_plan.torchrec_rules import canonical_order
 from planners.embedding.explain.placed_plan import described
 from planners.embedding.problem import EmbeddingProblem, changed, memory_left, with_memory
-from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.outcome import Deadline, Found, NotFound
 from planners.embedding.search.space import (
     Devices,
@@ -53,7 +52,7 @@ class Flat:
     @classmethod
     def of(cls, problem: EmbeddingProblem) -> "Flat":
         """Enumerate the options of a problem; raises what torchrec raises."""
-        enumerator = problem.enumerator(DistinctShardEnumerator)
+        enumerator = problem.judging_enumerator()
         space = search_space(enumerator.enumerate(problem.module, problem.sharders))
         space = with_options(space, canonical_order(space))
         return cls(problem, space, devices_of(memory_left(problem)))

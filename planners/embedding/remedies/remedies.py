@@ -86,7 +86,8 @@ def remedies_note(
 ) -> str:
     """Return sentences on what would be enough for a planner's plan, found within `seconds`.
 
-    The planner must have torchrec's estimates, since the changed problems are estimated again.
+    The planner must have torchrec's or a machine's estimates, since the changed problems are
+    estimated again.
     """
     try:
         problem = EmbeddingProblem(
@@ -101,6 +102,7 @@ def remedies_note(
             assigned="",
             batch_size=planner._batch_size,
             reservation=lambda: copy.copy(planner._storage_reservation),
+            machine=planner.machine,
         )
         outcome = remedies(changed(problem), seconds)
         changes = (remedy.sentence for remedy in outcome.remedies)

@@ -22,6 +22,7 @@ from torchrec.distributed.planner.types import ShardEstimator, ShardingOption
 from torchrec.distributed.types import ModuleSharder, ShardingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
+from harness.contract import UsageError
 from planners.embedding.search.estimation import Estimation, hashable
 from planners.embedding.search.options import ShardLayout, SharedOption
 from planners.instruments import replaced
@@ -47,7 +48,10 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
 
     `last_stored_search_space` contains the returned options, not copies; copy before setting ranks.
     `postponed` is a module with its sharders, or empty, to be enumerated if the options are read.
+    Options with other kernels than `kernels` are left out, unless that is None.
     """
+
+    kernels: frozenset[str] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -57,13 +61,25 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
     def enumerate(
         self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
     ) -> list[ShardingOption]:
-        """Return the same options as torchrec, in the same order and with the same estimates."""
+        """Return the same options as torchrec, in the same order and with the same estimates.
+
+        Raises UsageError if a table has no option with any of the `kernels`.
+        """
         self._special.clear()
         self.postponed = ()
         options: list[ShardingOption] = _enumerate_with_layouts()(self, module, sharders)
         for option in options:
             option.__class__ = SharedOption
-        return options
+        if self.kernels is None:
+            return options
+        kept = [option for option in options if option.compute_kernel in self.kernels]
+        if lost := {option.fqn for option in options} - {option.fqn for option in kept}:
+            raise UsageError(
+                f"The machine was calibrated for kernels {', '.join(sorted(self.kernels))}, and "
+                f"table {min(lost)} allows none of them."
+            )
+        self._last_stored_search_space = kept
+        return kept
 
     def torchrecs(self) -> EmbeddingEnumerator:
         """Return torchrec's enumerator with the same settings, and without stored options."""

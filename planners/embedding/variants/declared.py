@@ -90,47 +90,11 @@ def _certified(problem: "EmbeddingProblem") -> "Prepared[Plan]":
         Planner,
         mode="best-plan",
         search_seconds=problem.search_seconds,
+        machine=problem.machine or "none",
         remedy_seconds=0,  # they are searched for by the harness
         **near,
     )
     return prepare(problem, planner)
-
-
-def _calibrated(problem: "EmbeddingProblem") -> "Prepared[Plan]":
-    """Prepare the search by calibrated estimates, for a plan that is rated by torchrec's own."""
-    from planners.embedding.decision import Plan, prepare
-    from planners.embedding.drop_in.planner import Planner
-    from planners.embedding.estimates.calibration import Calibration
-    from planners.embedding.estimates.estimator import calibrated_estimators
-    from planners.embedding.plan_files.table import PlanTable
-    from planners.embedding.quality import arrays
-    from planners.embedding.search.enumeration import DistinctShardEnumerator
-    from planners.embedding.search.outcome import Found, placed
-
-    if not problem.coefficients:
-        raise NotApplicable(
-            "The topology has no coefficients; `shardbench calibrate` writes one with coefficients."
-        )
-    _load_best_plan()
-    topology, calibration = problem.topology, Calibration(problem.coefficients)
-    prepared = prepare(
-        problem,
-        partial(Planner, mode="best-plan", search_seconds=problem.search_seconds),
-        enumerator=lambda: problem.enumerator(
-            DistinctShardEnumerator,
-            calibrated_estimators(calibration, topology, problem.constraints),
-        ),
-    )
-
-    def plan() -> Plan:
-        made = prepared.run()
-        assert isinstance(made, Plan)
-        space, _ = arrays(problem)
-        chosen = PlanTable.of_options(made.options, topology.world_size).chosen(space)
-        assert chosen is not None  # both have the problem's options
-        return Plan(tuple(placed(space, Found(*chosen, rating=0.0, proposals=1, partitions=1))))
-
-    return Prepared(run=plan)
 
 
 _DEEPCOPIES, _TORCHREC = "meta-pytorch/torchrec#665", "torchrec 1.9.2"
@@ -217,8 +181,6 @@ _VARIANTS: tuple[tuple[str, str, Prepare, dict[str, Any]], ...] = (
      partial(_compiled, name="GreedyProposer"), {"same_as": "upstream", "requires": _NUMBA}),
     ("certified", "Linear programme and local search, down to a proven gap",
      _certified, {"requires": _SOLVER}),
-    ("calibrated", "As certified, by the estimate of a calibrated machine",
-     _calibrated, {"requires": _SOLVER}),
 )
 # fmt: on
 for _name, _summary, _prepare, _declared in _VARIANTS:

@@ -36,7 +36,8 @@ def test_rating_and_gap_of_a_plan_are_attributes_and_one_line_of_the_log(caplog)
     assert planner.max_rank_ms == planner._perf_model.rate(planner._best_plan)
     assert planner.gap == planner.max_rank_ms / planner.bound_ms - 1
     (line,) = (record.getMessage() for record in caplog.records if record.name == "shardbench")
-    assert line == f"{planner.max_rank_ms:.4g} ms, {100 * planner.gap:.1f} % above the bound"
+    assert f"{planner.max_rank_ms:.4g} ms" in line
+    assert f"{100 * planner.gap:.1f} % above the bound" in line
     plain.plan(built.module, built.sharders)
     assert plain.max_rank_ms
     assert plain.gap is None

@@ -47,8 +47,8 @@ def compiled(monkeypatch):
     return after
 
 
-@pytest.mark.parametrize("after", [None, 0, 1, 7, NEVER])
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("after", [None, 0, 7, NEVER])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     random=randoms,
     proposer=st.sampled_from(PROPOSERS),

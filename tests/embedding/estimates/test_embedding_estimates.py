@@ -3,38 +3,30 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import built_problem
 import numpy as np
 import pytest
 import torch
-from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import Shard, ShardingOption
 
-from harness.contract import BenchOptions, NotApplicable, UsageError, WorkloadSpec
-from harness.topologies.lookup import read_topologies
+from harness.contract import BenchOptions, Machine, NotApplicable, UsageError
 from planners.embedding import FAMILY
-from planners.embedding.coefficients import (
-    BACKWARD,
-    DEVICE_BW,
-    read_coefficients,
-    write_coefficients,
-)
 from planners.embedding.decision import Plan, fingerprint, validate
+from planners.embedding.drop_in.planner import Planner
 from planners.embedding.estimates.calibration import LAUNCH, PASSES, START, TERMS, Calibration
-from planners.embedding.estimates.coefficient_fit import (
+from planners.embedding.estimates.shard_work import LookupDistribution, ShardWork, shards_by_rank
+from planners.embedding.measuring.coefficient_fit import (
     HELD_OUT,
     POINTS,
     DesignPoint,
     Times,
     design,
     fit_machine,
-    torchrec_bytes,
 )
-from planners.embedding.estimates.estimator import calibrated_estimators
-from planners.embedding.estimates.kernels import Device, RankKernels
-from planners.embedding.estimates.shard_work import LookupDistribution, ShardWork, shards_by_rank
-from planners.embedding.estimates.workbench import (
+from planners.embedding.measuring.kernels import Device, RankKernels
+from planners.embedding.measuring.workbench import (
     EmbeddingWorkbench,
     different_plans,
     memory_candidates,
@@ -53,12 +45,21 @@ TRUE = {
     ),
 }
 DEVICE = Calibration(
-    {"cache.near": 2.0**20, "cache.far": 2.0**25, DEVICE_BW: 9e6, BACKWARD: 1.6}
+    {"cache.near": 2.0**20, "cache.far": 2.0**25}
     | {
         f"fused.cached.{passed}.{term}": value
         for passed in PASSES
         for term, value in zip((*TERMS, LAUNCH, START), TRUE[passed], strict=True)
     }
+)
+
+
+MACHINE = Machine(
+    device="made up",
+    measured="2026-11-29",
+    packages={},
+    figures={name: (value,) * 3 for name, value in DEVICE.values.items()},
+    name="made-up",
 )
 
 
@@ -84,7 +85,7 @@ def test_calibrating_finds_the_coefficients_of_a_made_up_device():
     """Times with noise give caches, coefficients within their intervals, and small errors."""
     points = design("fused")
     machine = fit_machine(points, times_of(points, noise=0.02), UNIFORM)
-    calibration = Calibration(read_coefficients(machine.columns["coefficients"]))
+    calibration = Calibration({figure.name: figure.value for figure in machine.figures})
     for size, true in zip(calibration.caches, DEVICE.caches, strict=True):
         assert 0.5 <= size / true <= 2  # of a grid of sizes
     for point in points:
@@ -110,30 +111,11 @@ def test_too_few_points_are_refused():
         fit_machine(points, times_of(points), UNIFORM)
 
 
-def test_coefficients_are_written_and_read_again_in_a_topology_file():
-    """The problem on that machine has them."""
-    text = write_coefficients(DEVICE.values)
-    base = "name,gpus_per_host,hbm_bytes,intra_host_bw,hbm_bw,hbm_to_ddr_bw,coefficients\n"
-    row = f"mine,4,85899345920,300000000,2000000000,16000000,{text}\n"
-    topology = read_topologies(base + row, "machine.csv")["mine"].sized(4)
-    problem = FAMILY.work.build(WorkloadSpec("synthetic", {"tables": "2"}), topology)
-    assert problem.coefficients == pytest.approx(DEVICE.values, rel=1e-5)
-    assert problem.topology.hbm_mem_bw == pytest.approx(9e6)
-    assert problem.topology.bwd_compute_multiplier == pytest.approx(1.6)
-
-
-@pytest.mark.parametrize(
-    ("read", "text", "named"),
-    [
-        *((read_coefficients, text, "coefficient") for text in ("a=1;b", "a=-1", "a=1e999")),
-        (read_coefficients, "device_bw=0", "device_bw"),
-        *((LookupDistribution.named, text, "--ind") for text in ("zipf:9", "zipf:x", "normal", "")),
-    ],
-)
-def test_wrong_texts_are_one_sentence(read, text: str, named: str):
-    """It names the coefficient or the option."""
-    with pytest.raises(UsageError, match=named):
-        read(text)
+@pytest.mark.parametrize("text", ["zipf:9", "zipf:x", "normal", ""])
+def test_an_unknown_distribution_is_one_sentence(text: str):
+    """It names the option."""
+    with pytest.raises(UsageError, match="--ind"):
+        LookupDistribution.named(text)
 
 
 @pytest.fixture(scope="module")
@@ -145,18 +127,14 @@ def shards_in(plan: Sequence[ShardingOption], topology) -> list[tuple[ShardWork,
     return [pair for rank in shards_by_rank(plan, topology) for pair in rank]
 
 
-def test_pooled_tables_have_calibrated_times_and_sequences_torchrecs_own(tmp_path):
-    """Memory is not estimated for sequences."""
+def test_options_have_calibrated_times_and_only_kernels_of_the_machine(tmp_path):
+    """A sequence costs more than a pooled table, since it writes a vector for each index."""
     file = tmp_path / "t.csv"
     file.write_text("rows,dim,pooling_factor,lookup\n9000,64,20,sequence\n8000,64,9,pooled\n")
-    problem = built_problem.problem(str(file), gpus=4)
-    estimators = calibrated_estimators(DEVICE, problem.topology, problem.constraints)
-    own, calibrated = (
-        problem.enumerator(EmbeddingEnumerator, made).enumerate(problem.module, problem.sharders)
-        for made in (None, estimators)
-    )
-    pooled = [option for option in calibrated if option.is_pooled]
-    pooled = [option for option in pooled if option.compute_kernel == "fused"]
+    problem = replace(built_problem.problem(str(file), gpus=4), machine=MACHINE)
+    options = problem.judging_enumerator().enumerate(problem.module, problem.sharders)
+    assert {option.compute_kernel for option in options} == {"fused"}  # not cached
+    pooled = [o for o in options if o.is_pooled and o.compute_kernel == "fused"]
     for option in pooled:
         for number, shard in enumerate(option.shards):
             shard.rank = number % 4
@@ -164,34 +142,86 @@ def test_pooled_tables_have_calibrated_times_and_sequences_torchrecs_own(tmp_pat
     for work, shard in shards_in(pooled, problem.topology):
         assert shard.perf.fwd_compute == pytest.approx(DEVICE.shard_ms(work, "forward"))
         assert shard.perf.bwd_compute == pytest.approx(DEVICE.shard_ms(work, "backward"))
-    for option, other in zip(own, calibrated, strict=True):
-        if not option.is_pooled:
-            assert [shard.perf for shard in option.shards] == [s.perf for s in other.shards]
+    sequence = next(o for o in options if not o.is_pooled and o.sharding_type == "table_wise")
+    table = ShardWork("fused", "table_wise", 9000, 64, (20.0,), 4 * problem.batch_size)
+    pooled_ms = DEVICE.shard_ms(table, "forward")
+    assert sequence.shards[0].perf.fwd_compute > pooled_ms
     with pytest.raises(NotApplicable, match="table_0 is sequence"):
         list(memory_candidates(problem, [], "cpu", 0))
 
 
-def test_the_variant_calibrated_plans_by_the_machine_and_is_rated_as_others(
-    problem: EmbeddingProblem,
-):
-    """It needs a calibrated machine, by whose estimate its plan is as fast as the best."""
-    with pytest.raises(NotApplicable, match="shardbench calibrate"):
-        FAMILY.find("calibrated").prepared(problem)
-    fused = with_kernels(
-        replace(problem, coefficients=DEVICE.values, search_seconds=1.0), ["fused"]
-    )
-    plan, other = (FAMILY.find(name).prepared(fused).run() for name in ("calibrated", "certified"))
-    validate(fused, plan)
+def test_a_table_without_a_kernel_of_the_machine_is_one_sentence(problem: EmbeddingProblem):
+    """The machine has no estimate for it."""
+    cached = replace(with_kernels(problem, ["fused_uvm_caching"]), machine=MACHINE)
+    with pytest.raises(UsageError, match="allows none of them"):
+        FAMILY.find("certified").prepared(cached).run()
 
-    def by_machine(made: Plan) -> float:
+
+def test_the_best_plan_by_a_machine_is_rated_by_it_and_by_torchrec(problem: EmbeddingProblem):
+    """Both estimates agree that the other one's best plan is no better than their own."""
+    fused = with_kernels(replace(problem, search_seconds=1.0), ["fused"])
+    judged = replace(fused, machine=MACHINE, known={})
+    by_machine, by_torchrec = (FAMILY.find("certified").prepared(p).run() for p in (judged, fused))
+    validate(judged, by_machine)
+
+    def slowest(made: Plan) -> float:
         return max(
             sum(DEVICE.shard_ms(work, passed) for work, _ in rank for passed in PASSES)
             for rank in shards_by_rank(made.options, fused.topology)
         )
 
-    assert by_machine(plan) <= by_machine(other) * 1.001
-    quality = FAMILY.work.quality(fused, plan)
-    assert quality["max_rank_ms"] >= quality["bound_ms"]
+    assert slowest(by_machine) <= slowest(by_torchrec) * 1.001
+    ours, theirs = (FAMILY.work.quality(judged, plan) for plan in (by_machine, by_torchrec))
+    assert ours["max_rank_ms"] <= theirs["max_rank_ms"] * 1.001
+    assert ours["max_rank_ms"] >= ours["bound_ms"] > 0
+    plain = FAMILY.work.quality(fused, by_torchrec)
+    assert theirs["torchrec_ms"] == pytest.approx(plain["max_rank_ms"])
+    assert theirs["torchrec_hbm_fraction"] == pytest.approx(plain["hbm_peak_fraction"])
+    assert theirs["torchrec_ms"] <= ours["torchrec_ms"] * 1.001
+
+
+def test_a_plan_that_fits_by_a_machine_fits_by_torchrec_too(problem: EmbeddingProblem):
+    """No shard counts fewer bytes than torchrec's, since a job checks no memory itself."""
+    judged = replace(problem, machine=MACHINE)
+    for option in judged.judging_enumerator().enumerate(problem.module, problem.sharders):
+        theirs = judged.by_torchrec([option])[0]
+        for ours, shard in zip(option.shards, theirs.shards, strict=True):
+            assert ours.storage.hbm >= shard.storage.hbm
+
+
+def test_a_planner_takes_a_machine_as_one_argument(problem: EmbeddingProblem):
+    """Its plan is rated by the machine, and by torchrec beside it."""
+
+    def planner(**arguments: Any) -> Planner:
+        made = Planner(
+            problem.topology, constraints=problem.constraints, stats=[], debug=False, **arguments
+        )
+        made.plan(problem.module, problem.sharders)
+        return made
+
+    by_machine = planner(mode="best-plan", machine=MACHINE)
+    by_torchrec = planner(mode="best-plan", machine="none")
+    assert by_machine.machine is MACHINE
+    assert by_torchrec.machine is None
+    assert by_torchrec.max_rank_ms == by_torchrec.torchrec_ms <= by_machine.torchrec_ms * 1.001
+    assert by_machine.max_rank_ms != by_machine.torchrec_ms
+    assert by_machine.max_rank_ms >= by_machine.bound_ms > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault", "sentence"),
+    [
+        ({"machine": MACHINE}, ValueError, "needs mode 'best-plan'"),
+        ({"machine": "xeno", "mode": "best-plan"}, UsageError, "Unknown machine 'xeno'"),
+        ({"machine": "none.toml", "mode": "best-plan"}, UsageError, "none.toml cannot be read"),
+    ],
+)
+def test_a_machine_that_cannot_judge_is_one_sentence(
+    arguments, fault, sentence: str, problem: EmbeddingProblem
+):
+    """The mode is wrong, or the machine is not known."""
+    with pytest.raises(fault, match=sentence):
+        Planner(problem.topology, **arguments)
 
 
 @pytest.mark.parametrize("name", ["uniform", "zipf", "zipf:1", "reuse"])
@@ -225,18 +255,6 @@ def test_plans_to_measure_are_different_valid_and_spread(problem: EmbeddingProbl
     slowest = [FAMILY.work.quality(problem, plan)["max_rank_ms"] for _, plan in plans]
     assert max(slowest) > 1.3 * min(slowest)
     assert "certified" in plans[0][0]
-
-
-def test_bytes_that_are_worked_out_here_give_torchrecs_own_estimate(
-    problem: EmbeddingProblem, plans
-):
-    """They do for whole tables with kernel `fused`."""
-    pairs = [pair for _, plan in plans for pair in shards_in(plan.options, problem.topology)]
-    whole = [pair for pair in pairs if pair[0].kernel == "fused" and pair[0].share == 1]
-    assert len(whole) > 20
-    for work, shard in whole:
-        milliseconds = torchrec_bytes(work) / problem.topology.hbm_mem_bw
-        assert milliseconds == pytest.approx(shard.perf.fwd_compute, rel=1e-6)
 
 
 def kernels_on(device: Device, *shards: ShardWork) -> RankKernels:

@@ -28,7 +28,6 @@ from torchrec.distributed.planner.types import (
 from harness.execution.child import run, start_job
 from harness.execution.server import start_server
 from harness.execution.worker import Failed, Result, Stage
-from planners.embedding.estimates import rank as rank_module
 from planners.embedding.estimates.memory import (
     GRADIENTS,
     INPUTS,
@@ -41,7 +40,8 @@ from planners.embedding.estimates.memory import (
     derived_terms,
     torchrec_peaks,
 )
-from planners.embedding.estimates.rank import (
+from planners.embedding.measuring import rank as rank_module
+from planners.embedding.measuring.rank import (
     RankJob,
     inputs_of,
     measure_rank,

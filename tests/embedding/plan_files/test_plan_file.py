@@ -170,60 +170,52 @@ def test_a_file_that_is_no_plan_is_refused_in_a_sentence(tmp_path, text, message
             read()
 
 
-def put(*place, to):
-    return (place, "put", to)
+def row_wise(*wanted):
+    """Return changes of the first fused table of the golden plan that is cut by rows."""
+    kinds = [(table["sharding_type"], table["compute_kernel"]) for table in SAID["tables"]]
+    number = kinds.index(("row_wise", "fused"))
+    return [(("tables", number, *way), what, value) for way, what, value in wanted]
 
 
-def onto(*ranks):
-    return [put("shards", number, "rank", to=rank) for number, rank in enumerate(ranks)]
+def put(*way, to):
+    return row_wise((way, "put", to))
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted", "message"),
+    ("wanted", "differing", "message"),
     [
-        ("row_wise", [put("shards", 1, "size", to=[0, 0])], "Shard 1 of table .* not 0 x 0 at row"),
-        ("row_wise", [(("shards", 0), "twice", None)], "must have 4 shards, not 5"),
-        ("row_wise", onto(0, 0, 0, 0), "Shard 1 of table .* must be on rank 1, not 0"),
-        ("table_row_wise", onto(3, 2, 1, 0), "Shard 0 of table .* must be on rank 0, not 3"),
-        ("row_wise", [put("sharding_type", to="column_wise")], "which is column_wise, must be "),
-        ("row_wise", [put("sharding_type", to="data_parallel")], "The kernel .* be one of dense"),
-        ("row_wise", [put("shards", 0, "storage_bytes", "hbm", to=2**63)], "hbm`, table table_"),
-        ("row_wise", [put("shards", 0, "storage_bytes", "hbm", to=0)], "has weights of .* bytes"),
-        ("row_wise", [put("other", to=1)], "unknown field `other`"),
+        (put("shards", 1, "size", to=[0, 0]), {}, "Shard 1 of table .* not 0 x 0 at row"),
+        (row_wise((("shards", 0), "twice", None)), {}, "must have 4 shards, not 5"),
+        (put("shards", 1, "rank", to=0), {}, "Shard 1 of table .* must be on rank 1, not 0"),
+        (put("sharding_type", to="column_wise"), {}, "which is column_wise, must be "),
+        (put("sharding_type", to="data_parallel"), {}, "The kernel .* be one of dense"),
+        (put("shards", 0, "storage_bytes", "hbm", to=2**63), {}, "hbm`, table table_"),
+        (put("shards", 0, "storage_bytes", "hbm", to=0), {}, "has weights of .* bytes"),
+        (put("other", to=1), {}, "unknown field `other`"),
         (
-            "row_wise",
-            [put("compute_kernel", to=CACHED), put("cache_load_factor", to=0)],
-            "must be between 0 and 1",
+            put("compute_kernel", to=CACHED) + put("cache_load_factor", to=0),
+            {},
+            "table_.* must be between 0 and 1",
         ),
+        # The topology that it is loaded for.
+        ([], {"world_size": 8}, "is for 4 ranks, not for 8"),
+        ([], {"local_world_size": 2}, "which is table_row_wise, must be "),
+        ([], {"compute_device": "cpu"}, "The kernel of table .* on cpu, not 'fused_uvm_caching'"),
+        ([], {"hbm_cap": 2**30}, f"Rank . needs .* bytes of HBM and has {2**30}"),
+        ([], {"ddr_cap": 2**30}, f"Rank . needs .* bytes of DDR and has {2**30}"),
     ],
 )
-def test_a_plan_that_would_not_train_is_refused_by_table_and_shard(write, kind, wanted, message):
-    """One sentence names the table of the golden plan that was changed."""
+def test_a_plan_that_would_not_train_is_refused_with_its_reason(
+    problem, write, wanted, differing, message
+):
+    """One sentence names the table and the shard, or the rank without enough memory."""
     said = copy.deepcopy(SAID)
-    tables = {(t["sharding_type"], t["compute_kernel"]): t for t in reversed(said["tables"])}
-    change(tables[kind, "fused"], wanted)
-    with pytest.raises(UsageError, match=f"plan.json .*({message})") as refused:
-        plan_constraints(write(said))
-    assert "table_" in str(refused.value)
+    change(said, wanted)
+    usual = {"world_size": 4, "local_world_size": 4, "compute_device": "cuda"}
+    topology = Topology(**{**usual, "hbm_cap": 2**40, "ddr_cap": 2**42, **differing})
+    with pytest.raises(UsageError, match=f"plan.json .*({message})|{message}") as refused:
+        JsonPlanLoader(write(said), problem.module, topology=topology)
     assert str(refused.value).count(". ") == 0
-
-
-@pytest.mark.parametrize(
-    ("differing", "message"),
-    [
-        ({"world_size": 8}, "is for 4 ranks, not for 8"),
-        ({"local_world_size": 2}, "which is table_row_wise, must be "),
-        ({"compute_device": "cpu"}, "The kernel of table .* on cpu, not 'fused_uvm_caching'"),
-        ({"hbm_cap": 2**30}, f"Rank . needs .* bytes of HBM and has {2**30}"),
-        ({"ddr_cap": 2**30}, f"Rank . needs .* bytes of DDR and has {2**30}"),
-    ],
-)
-def test_a_plan_is_checked_against_the_topology_that_it_is_loaded_for(problem, differing, message):
-    """Ranks, hosts, devices and memory must be enough for the golden plan."""
-    wanted = {"world_size": 4, "local_world_size": 4, "compute_device": "cuda"}
-    topology = Topology(**{**wanted, "hbm_cap": 2**40, "ddr_cap": 2**42, **differing})
-    with pytest.raises(UsageError, match=message):
-        JsonPlanLoader(GOLDEN, problem.module, topology=topology)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from planners.embedding.remedies.changes import (
     HBM,
     Flat,
     least_total,
-    share_leaving,
     with_options,
 )
 from planners.embedding.remedies.remedies import remedies
@@ -72,7 +71,7 @@ def test_the_least_memory_agrees_with_brute_force(kind, seed):
     ("workload", "batch", "names"),
     [
         ("mixture[tables=10,seed=6,hbm=0.9,ddr=0.1]", None, {"HBM reserved", "GPUs"}),
-        ("mixture[tables=10,seed=2,hbm=0.4,ddr=2]", 50_000, {"batch size"}),
+        ("mixture[tables=4,seed=2,hbm=0.4,ddr=2]", 50_000, {"batch size"}),
     ],
 )
 def test_each_remedy_has_a_plan_that_fits_and_a_proof_and_more_hbm_is_last(workload, batch, names):
@@ -80,7 +79,7 @@ def test_each_remedy_has_a_plan_that_fits_and_a_proof_and_more_hbm_is_last(workl
     asked = problem(workload, gpus=8)
     asked = changed(asked, batch_size=batch) if batch else asked
     assert math.isinf(Flat.of(asked).any_plan(Deadline()).bound)
-    several = remedies(asked, 10.0).remedies
+    several = remedies(asked, 3.0).remedies
     assert {remedy.name for remedy in several} >= names
     for remedy in several:
         validate(remedy.problem, remedy.decision)
@@ -217,12 +216,3 @@ def test_the_least_total_leaves_what_is_needed(kind, size, present, usable):
     assert left(enough) >= usable
     assert low == present or left(low - 1) < usable
     assert low <= enough <= low + max(usable, present) / 2**14 + 1
-
-
-@given(total=st.integers(1, 2**48), data=st.data())
-def test_the_largest_share_leaves_what_is_needed(total, data):
-    """TorchRec's rounding of the share leaves the usable bytes, and 0.02 % more does not."""
-    usable = data.draw(st.integers(0, total))
-    share = share_leaving(total, usable)
-    assert share <= 0 or int((1 - share) * total) >= usable
-    assert math.floor((1 - share - 2e-4) * total) < usable

@@ -4,7 +4,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from built_problem import problem
 from hypothesis import assume, given, settings, strategies as st
 from random_options import Case, random_case
 from small_problems import option
@@ -18,18 +17,17 @@ from torchrec.distributed.planner.types import Topology
 
 from planners.embedding.same_plan.bin_proposer import BinProposer, BinProposer2D
 from planners.embedding.same_plan.proposals import stream
-from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.space import devices_of, search_space
 
 randoms = st.randoms(use_true_random=False)
 ratings = st.sampled_from([None, 0.0, 1.0, 2.0, 3.0])
 
 NEW = {
-    "greedy": GreedyProposer,
-    "greedy by sum": lambda: GreedyProposer(use_depth=False),
-    "uniform": UniformProposer,
-    "uniform by sum": lambda: UniformProposer(use_depth=False),
-    "grid": lambda: GridSearchProposer(max_proposals=60),
+    "greedy": lambda threshold: GreedyProposer(threshold=threshold),
+    "greedy by sum": lambda threshold: GreedyProposer(use_depth=False, threshold=threshold),
+    "uniform": lambda _: UniformProposer(),
+    "uniform by sum": lambda _: UniformProposer(use_depth=False),
+    "grid": lambda _: GridSearchProposer(max_proposals=60),
 }
 
 
@@ -63,13 +61,23 @@ def streamed(case: Case, proposer, rating=lambda number: None):
 
 @pytest.mark.parametrize("name", NEW)
 @settings(max_examples=30)
-@given(random=randoms, in_order=st.booleans())
-def test_streams_propose_as_the_proposers_do(name, random, in_order):
-    """Options may be listed in any order."""
-    case = random_case(random, most_tables=8)
+@given(
+    random=randoms,
+    in_order=st.booleans(),
+    threshold=st.none() | st.integers(0, 8),
+    given_ratings=st.lists(ratings, min_size=50),
+)
+def test_streams_propose_as_the_proposers_do(name, random, in_order, threshold, given_ratings):
+    """Options may be listed in any order; ratings may be missing, equal, or zero."""
+    case = random_case(random, most_tables=10)
     if not in_order:
         random.shuffle(case.options)
-    assert streamed(case, NEW[name]()) == driven(case, NEW[name]())
+
+    def rating(number):
+        return given_ratings[number % len(given_ratings)]
+
+    proposed = streamed(case, NEW[name](threshold), rating)
+    assert proposed == driven(case, NEW[name](threshold), rating)
 
 
 @pytest.mark.parametrize("name", ["greedy by sum", "uniform by sum"])
@@ -77,22 +85,7 @@ def test_sums_of_shards_are_rounded_as_by_this_python(name):
     """Ten tenths and a whole are equal since Python 3.12."""
     options = [option(0, "device", (1, 0, 1.0)), option(0, "device", *[(1, 0, 0.1)] * 10)]
     case = Case(options, Topology(10, "cuda", 10, 10))
-    assert streamed(case, NEW[name]()) == driven(case, NEW[name]())
-
-
-@given(random=randoms, threshold=st.integers(0, 8), given_ratings=st.lists(ratings, min_size=50))
-def test_a_threshold_stops_the_greedy_proposer_where_torchrec_stops(
-    random, threshold, given_ratings
-):
-    """Ratings may be missing, equal, or zero."""
-    case = random_case(random, most_tables=12)
-
-    def rating(number):
-        return given_ratings[number % len(given_ratings)]
-
-    assert streamed(case, GreedyProposer(threshold=threshold), rating) == driven(
-        case, GreedyProposer(threshold=threshold), rating
-    )
+    assert streamed(case, NEW[name](None)) == driven(case, NEW[name](None))
 
 
 @pytest.mark.parametrize("proposer", [BinProposer, BinProposer2D])
@@ -114,20 +107,6 @@ def test_dynamic_programmes_propose_the_same_compiled_and_loaded_again(
     if proposer is BinProposer and any(sharded.total_storage.hbm for sharded in case.options):
         torchrecs = DynamicProgrammingProposer(bins)
         assert driven(case, torchrecs) == streamed(case, torchrecs) == expected
-
-
-@pytest.mark.parametrize(
-    ("proposer", "tables"),
-    [(DynamicProgrammingProposer, 20), (BinProposer, 20), (BinProposer2D, 40)],
-)
-def test_compiled_dynamic_programmes_propose_the_same_for_real_tables(proposer, tables):
-    """There are more proposals than in drawn cases."""
-    built = problem(f"synthetic[tables={tables},seed=7,memory=mixed]")
-    options = built.enumerator(DistinctShardEnumerator).enumerate(built.module, built.sharders)
-    case = Case(options, built.topology)
-    expected = driven(case, proposer())
-    assert len(expected) > 50
-    assert streamed(case, proposer()) == expected
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from random import Random
 
 import pytest
 from compared import come_to, components
@@ -43,9 +44,13 @@ PROPOSERS = {
     ],
 }
 PARTITIONERS = {
-    "none": lambda: None,
-    "by perf, modules first": lambda: GreedyPerfPartitioner(SortBy.PERF, balance_modules=True),
-    "memory": MemoryBalancedPartitioner,
+    "none": lambda random: None,
+    "greedy": lambda random: GreedyPerfPartitioner(
+        random.choice([*SortBy]), balance_modules=random.random() < 0.5
+    ),
+    "memory": lambda random: MemoryBalancedPartitioner(
+        random.randint(0, 12), random.choice([0, 0.02, 0.5]), random.random() < 0.5
+    ),
 }
 
 
@@ -55,26 +60,32 @@ PARTITIONERS = {
     random=st.randoms(use_true_random=False),
     partitioner=st.sampled_from(sorted(PARTITIONERS)),
     twins=st.booleans(),
+    plenty=st.sampled_from([1, 1, 2, 8]),
 )
-def test_planners_come_to_the_same(proposer, random, partitioner, twins):
+def test_planners_come_to_the_same(proposer, random, partitioner, twins, plenty):
     """Options may be equal: torchrec identifies one by a hash that ignores e.g. the batch size."""
-    case = random_case(random, unit=random.choice([1, 8 * MEGABYTE]), most_tables=8)
+    # The memory-balanced partitioner's search for a limit ends within 10 MB.
+    unit = 8 * MEGABYTE if partitioner == "memory" else 1
+    case = random_case(random, unit, most_tables=8 if plenty == 1 else 20)
+    for device in case.topology.devices:  # with plenty, rows are rated without being placed
+        for kind, amount in vars(device.storage).items():
+            setattr(device.storage, kind, amount * plenty)
     if twins:
         case.options.insert(0, copy.deepcopy(random.choice(case.options)))
-    upstream, compiled = planners(case, PROPOSERS[proposer], PARTITIONERS[partitioner])
+    seed = random.randint(0, 2**32)
+    upstream, compiled = (
+        planner(
+            **components(case),
+            proposer=PROPOSERS[proposer](),
+            partitioner=PARTITIONERS[partitioner](Random(seed)),
+        )
+        for planner in (EmbeddingShardingPlanner, Planner)
+    )
     expected = come_to(upstream)
     assert come_to(compiled) == expected
     error = expected[0][0]  # other than for a missing plan, e.g. for negative memory
     fell_over = isinstance(error, type) and error is not PlannerError
     assert compiled._warned == fell_over, "it was torchrec that searched"
-
-
-def planners(case: Case, proposer, partitioner=PARTITIONERS["none"]):
-    """Return torchrec's planner and ours for a case, with new components."""
-    return [
-        planner(**components(case), proposer=proposer(), partitioner=partitioner())
-        for planner in (EmbeddingShardingPlanner, Planner)
-    ]
 
 
 def small_case() -> Case:
@@ -127,7 +138,10 @@ def test_a_case_that_is_not_compiled_is_left_to_torchrec(changed, reason, caplog
     """The planner logs the reason, and comes to what torchrec's planner does."""
     case = small_case()
     changed(case)
-    upstream, compiled = planners(case, GreedyProposer)
+    upstream, compiled = (
+        planner(**components(case), proposer=GreedyProposer())
+        for planner in (EmbeddingShardingPlanner, Planner)
+    )
     assert come_to(compiled) == come_to(upstream)
     assert reason in caplog.text
 

@@ -92,7 +92,7 @@ class _NumbersShards(ShardEstimator):
 
 
 @pytest.mark.parametrize("estimators", [lambda model: None, _annotated, _NumbersShards])
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(random=randoms)
 def test_options_and_estimates_are_torchrecs(estimators, random):
     """Models have several modules, also towers and sequences; estimators may be the user's own."""
@@ -123,7 +123,7 @@ def _constraint(random, features):
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(random=randoms)
 def test_estimates_of_many_tables_at_once_are_torchrecs(random):
     """Tables differ in size, type, features and constraints; estimators in their settings."""

@@ -175,7 +175,7 @@ def test_calibrating_hands_milliseconds_of_each_pass_to_the_fit(path: Path):
 
     def fit(times, reference_ms: float) -> FittedMachine:
         handed.append(times)
-        return FittedMachine({}, (), ())
+        return FittedMachine((), ())
 
     passes = ("forward", "backward")
     design = Design([machine.work("a", 0.2, passes), machine.work("b", 0.05, passes)], fit)

@@ -58,7 +58,7 @@ def dask_process(ready: str, *arguments: str) -> Iterator[tuple[subprocess.Popen
         process.communicate()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
     pytest.importorskip("distributed")
     arguments = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show")
@@ -111,7 +111,7 @@ def test_a_worker_that_may_have_no_children_is_refused(scheduler: str):
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense"])
 def test_a_scheduler_that_is_not_there_is_said(address: str, monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 1)
+    monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 0.2)
     refused = pytest.raises(ShardbenchError, match=r"^No Dask scheduler answers at")
     with refused, connected(address):
         pass

@@ -81,7 +81,7 @@ def lines_of(path: Path) -> int:
 def test_killed_at_random_moments_it_goes_on(tmp_path: Path, undisturbed):
     """A moment is during the start, or shortly after a random number of further lines."""
     path, moments, hits = tmp_path / "results.jsonl", random.Random(1), 0
-    for number in range(6):
+    for number in range(4):
         process = start(path)
         if number % 3:
             wanted = lines_of(path) + moments.randint(0, len(undisturbed) // 2)
@@ -96,7 +96,7 @@ def test_killed_at_random_moments_it_goes_on(tmp_path: Path, undisturbed):
         else:
             assert process.returncode == 0
             path.unlink()  # it was complete: on with another one
-    assert hits > 2, "too few were in time"
+    assert hits > 1, "too few were in time"
     run_to_the_end(path)
     assert told(path) == undisturbed
     until = time.monotonic() + 20

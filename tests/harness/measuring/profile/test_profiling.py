@@ -151,7 +151,7 @@ def test_failures_in_the_child_say_why_and_of_whom(variants: list[str], reason: 
     """The error names the variant."""
     topology = find_topology("dgx_a100_80gb", 2)
     request = Request(toy.TOY, WorkloadSpec("toy"), topology, variants)
-    settings = Settings(1.0 if "silent" in variants else 60.0)
+    settings = Settings(0.5 if "silent" in variants else 60.0)
     with pytest.raises(ShardbenchError) as failed:
         profile_variants(request, settings, 0.05, registry=toy.toy_registry)
     assert str(failed.value).startswith(reason)

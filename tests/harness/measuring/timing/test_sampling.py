@@ -9,7 +9,7 @@ from itertools import count, cycle
 import numpy as np
 import pytest
 from fake_clock import FakeClock
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from harness.contract import Measured, Prepared
 from harness.measuring.comparison import fill_from_times
@@ -125,6 +125,7 @@ class TestOrder:
         assert orders(7) == first
         assert orders(8) != first
 
+    @settings(max_examples=15)
     @given(
         st.integers(0, 1000),
         st.floats(0.0001, 0.01),

@@ -28,8 +28,6 @@ from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.decision import Plan, fingerprint, torchrec_quiet, validate
 from planners.embedding.estimates.calibration import REFERENCE_MS, Calibration
-from planners.embedding.estimates.coefficient_fit import REFERENCE, design, fit_machine
-from planners.embedding.estimates.kernels import FUSED, Device, RankKernels, rows_that_fit
 from planners.embedding.estimates.memory import (
     OF_RANK,
     OPTIMIZERS,
@@ -37,7 +35,6 @@ from planners.embedding.estimates.memory import (
     derived_terms,
     torchrec_peaks,
 )
-from planners.embedding.estimates.rank import in_order, measure_rank, rank_jobs
 from planners.embedding.estimates.shard_work import (
     LookupDistribution,
     ShardWork,
@@ -45,6 +42,9 @@ from planners.embedding.estimates.shard_work import (
     work_key,
 )
 from planners.embedding.family import FAMILY
+from planners.embedding.measuring.coefficient_fit import REFERENCE, design, fit_machine
+from planners.embedding.measuring.kernels import FUSED, Device, RankKernels, rows_that_fit
+from planners.embedding.measuring.rank import in_order, measure_rank, rank_jobs
 from planners.embedding.problem import EmbeddingProblem
 from planners.embedding.quality import arrays
 from planners.embedding.same_plan.proposals import PartitionRules
@@ -55,7 +55,7 @@ from planners.embedding.search.space import Devices, Ints, SearchSpace
 _KERNELS = {"cpu": (FUSED,), "cuda": (FUSED, "fused_uvm", "fused_uvm_caching")}
 
 # For each kind of plan, the fastest variant that makes it.
-_VARIANTS = ("certified", "calibrated", "compiled", "dp-compiled", "dp-compiled-2d")
+_VARIANTS = ("certified", "compiled", "dp-compiled", "dp-compiled-2d")
 _TRIES_PER_PLAN = 20
 _RANDOM = "random"
 _MOST_NOISE = 3.0  # largest standard deviation of a cost factor's logarithm
@@ -111,7 +111,8 @@ class EmbeddingWorkbench:
                 f"{most:,} rows at most, so that a rank fits into {self._gib:g} GiB; the "
                 "estimates are for those rows."
             )
-        calibration = Calibration(problem.coefficients)
+        values = problem.machine.values if problem.machine else {}
+        calibration = Calibration(values)
         if not all(calibration.covers(shard.kernel) for rank in works for shard in rank):
             calibration = Calibration({})
         decisions = [
@@ -122,7 +123,7 @@ class EmbeddingWorkbench:
             )
             for (name, plan), of_plan in zip(plans, ranks, strict=True)
         ]
-        return CandidateSet(decisions, notes, problem.coefficients.get(REFERENCE_MS))
+        return CandidateSet(decisions, notes, values.get(REFERENCE_MS))
 
     def _plans(
         self, problem: EmbeddingProblem, number: int, kernels: tuple[str, ...]
@@ -279,17 +280,21 @@ def different_plans(problem: EmbeddingProblem, number: int, seed: int) -> list[t
 
 
 def _made_plans(problem: EmbeddingProblem, number: int, seed: int) -> Iterator[tuple[str, Plan]]:
-    # 1. The plans of variants.
-    for name in _VARIANTS:
+    # 1. The plans of variants, by TorchRec's formula and by the machine's estimate.
+    judged, problem = problem, replace(problem, machine=None, known={})
+    variants = [(name, name, problem) for name in _VARIANTS]
+    if judged.machine is not None:
+        variants.insert(0, (judged.machine.name, "certified", judged))
+    for title, name, by in variants:
         variant = FAMILY.variants[name]
         if variant.missing():
             continue
         try:
-            made = variant.prepared(problem).run()
+            made = variant.prepared(by).run()
         except ShardbenchError:  # the variant does not apply, or finds no plan
             continue
         assert isinstance(made, Plan)
-        yield name, made
+        yield title, Plan(tuple(by.by_torchrec(made.options)))
     # 2. The relaxed plan of the bound, rounded.
     space, devices = arrays(problem)
     relaxed = next(proofs(candidates(space, devices))).relaxed

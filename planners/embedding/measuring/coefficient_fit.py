@@ -11,16 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 from scipy.stats import qmc
-from torchrec.distributed.planner.estimator.estimator import compute_block_usage_penalty
 from torchrec.distributed.types import ShardingType
 
 from harness.contract import FitError, FittedFigure, FittedMachine, UsageError
-from planners.embedding.coefficients import (
-    BACKWARD,
-    DEVICE_BW,
-    WEIGHTED_BACKWARD,
-    write_coefficients,
-)
 from planners.embedding.estimates.calibration import (
     CACHES,
     LAUNCH,
@@ -80,10 +73,6 @@ _RESAMPLED = 100
 _PERCENTILES = (2.5, 97.5)
 _NEAR = (0.0, *(2.0**power for power in range(18, 23)))
 _FAR = tuple(2.0 ** (power / 2) for power in range(42, 55))
-_MOSTLY_LAUNCH = 3.0  # shorter times, as multiples of the least time, are mostly launch
-_LEAST_COLUMN = 10_000_000  # smallest value of column hbm_bw; below, only `coefficients` has it
-_INDEX_BYTES = 8
-_LEAST_COLUMNS = 32  # of a row, for TorchRec
 
 
 class DesignPoint(NamedTuple):
@@ -193,7 +182,6 @@ def fit_machine(
                 _figure(name, [size] * 3, "bytes")
                 for name, size in zip(CACHES, caches, strict=True)
             ]
-            figures += _of_topology(alone, _for(fitted, FITTED + _WEIGHTED), times)
         terms = _terms(fitted, caches, distribution)
         for passed, measured in zip(PASSES, _ms(fitted, times), strict=True):
             figures += [
@@ -201,11 +189,7 @@ def fit_machine(
                 for term, ends in zip((*TERMS, LAUNCH, START), fit(terms, measured).T, strict=True)
             ]
     calibration = Calibration({figure.name: figure.value for figure in figures})
-    columns = {"coefficients": write_coefficients(calibration.values)}
-    bandwidth = calibration.values[DEVICE_BW]
-    if bandwidth >= _LEAST_COLUMN:
-        columns["hbm_bw"] = f"{bandwidth:.6g}"
-    return FittedMachine(columns, figures, _errors(points, times, calibration))
+    return FittedMachine(figures, _errors(points, times, calibration))
 
 
 def _figure(name: str, ends: Sequence[float] | Floats, unit: str = "") -> FittedFigure:
@@ -234,42 +218,6 @@ def _best_caches(
 
     pairs = ((near, far) for near in _NEAR for far in _FAR if near < far)
     return min(pairs, key=remaining)
-
-
-def _of_topology(
-    alone: Sequence[DesignPoint], weighted: Sequence[DesignPoint], times: Times
-) -> list[FittedFigure]:
-    """Return the bandwidth and the backward multipliers that fit TorchRec's own estimate best."""
-    forward, backward = _ms(alone, times)
-    kept = forward > _MOSTLY_LAUNCH * forward.min()
-    kept = kept if kept.sum() >= 3 else np.ones(len(forward), bool)
-    read = np.array([torchrec_bytes(point.shards[0]) for point in alone])
-    figures = [
-        _figure(DEVICE_BW, _mean(read[kept] / forward[kept]), "bytes per ms"),
-        _figure(BACKWARD, _mean(backward[kept] / forward[kept])),
-    ]
-    if weighted:
-        forward, backward = _ms(weighted, times)
-        ends = _mean(backward / forward / figures[-1].value)
-        figures.append(_figure(WEIGHTED_BACKWARD, ends))
-    return figures
-
-
-def torchrec_bytes(shard: ShardWork) -> float:
-    """Return the bytes that TorchRec's default estimate of a table divides by the bandwidth.
-
-    The table is whole and its lookups are not weighted. Less than 128 columns have a penalty, and
-    count as at least 32.
-    """
-    read, written = _INDEX_BYTES * shard.indices, shard.outputs * shard.row_bytes
-    widened = max(shard.columns, _LEAST_COLUMNS) / shard.columns
-    looked_up = shard.indices * shard.row_bytes * widened
-    return float((read + looked_up + written) * compute_block_usage_penalty(shard.columns))
-
-
-def _mean(values: Floats) -> Floats:
-    """Return the geometric mean of `values`, and the ends of its 95 % confidence interval."""
-    return fit(np.ones((len(values), 1)), values)[:, 0]
 
 
 def _terms(

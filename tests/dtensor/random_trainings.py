@@ -1,0 +1,204 @@
+"""Random optimizers and weights, and acts that may happen in a training between two steps."""
+
+import copy
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from optimizer_pairs import Training, Weight
+from outcomes import outcome
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.placement_types import _StridedShard
+from torch.optim.lr_scheduler import LambdaLR
+
+IMPLEMENTATIONS: dict[str, dict[str, bool]] = {
+    "single": {"foreach": False},
+    "foreach": {"foreach": True},
+    "fused": {"fused": True},
+    "torch's choice": {},
+}
+RULES: dict[str, dict[str, list[Any]]] = {
+    "SGD": {"momentum": [0, 0.9], "dampening": [0, 0.1]},
+    "Adam": {"amsgrad": [False, True]},
+    "AdamW": {"amsgrad": [False, True]},
+    "NAdam": {"decoupled_weight_decay": [False, True]},
+    "RAdam": {"decoupled_weight_decay": [False, True]},
+    "Adamax": {},
+    "Adagrad": {"lr_decay": [0, 0.1], "initial_accumulator_value": [0, 0.5]},
+    "Adadelta": {},
+    "RMSprop": {"momentum": [0, 0.9], "centered": [False, True]},
+    "ASGD": {"t0": [2, 1e6]},
+    "Rprop": {},
+}
+FUSED = ("SGD", "Adam", "AdamW", "Adagrad")
+
+
+def with_moved_gradient(kind: Placement, index: int) -> Callable[[Training], Any]:
+    """Return a step for which torch has to move, or refuses to move, a gradient."""
+
+    def act(training: Training) -> Any:
+        training.grads()
+        weight = training.weights[index]
+        if weight.placements and weight.shape:
+            placements = (kind, *[Replicate()] * (training.mesh.ndim - 1))
+            grad = Weight(weight.shape, placements, weight.dtype).tensor(training.mesh)
+            training.parameters[index].grad = grad
+        return training.optimizer.step()
+
+    return act
+
+
+def with_state(change: Callable[[Training, dict[str, Any]], Any], index: int) -> Any:
+    """Return a step after a change of the state of a parameter."""
+
+    def act(training: Training) -> Any:
+        torch.manual_seed(5)
+        change(training, training.states()[index])
+        return training.step()
+
+    return act
+
+
+def put(value: Callable[[Training, Any], Any]) -> Any:
+    """Return a change that puts a value in place of the last state that is a DTensor."""
+
+    def change(training: Training, state: dict[str, Any]) -> None:
+        names = [name for name, old in state.items() if isinstance(old, DTensor)]
+        if names:
+            state[names[-1]] = value(training, state[names[-1]])
+
+    return change
+
+
+def scaled(training: Training, has_overflow: bool) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    scaler.scale(torch.zeros(()))
+    training.grads()
+    if has_overflow and training.parameters[0].grad is not None:
+        training.parameters[0].grad.fill_(float("inf"))
+    scaler.step(training.optimizer)
+
+
+def saved_and_loaded(training: Training) -> None:
+    training.optimizer.load_state_dict(copy.deepcopy(training.optimizer.state_dict()))
+
+
+def reset(training: Training, set_to_none: bool) -> None:
+    training.optimizer.zero_grad(set_to_none=set_to_none)
+    training.optimizer.step()
+
+
+def with_another_group(training: Training) -> None:
+    torch.manual_seed(9)
+    weight = Weight((6, 2), (Replicate(),) * training.mesh.ndim)
+    training.weights = [*training.weights, weight]
+    training.parameters.append(torch.nn.Parameter(weight.tensor(training.mesh)))
+    training.optimizer.add_param_group({"params": training.parameters[-1:], "lr": 0.1})
+
+
+def with_new_local_tensor(training: Training) -> None:
+    parameter = training.parameters[0]
+    if isinstance(parameter, DTensor):
+        parameter._local_tensor = parameter._local_tensor.clone()
+
+
+def under_mode(training: Training) -> Any:
+    with CommDebugMode() as mode:
+        training.step()
+    return {str(op): count for op, count in mode.get_comm_counts().items()}
+
+
+def scheduled(training: Training) -> None:
+    """Step with a scheduler, which warns if it sees no step."""
+    scheduler = LambdaLR(training.optimizer, lambda step: 1 / (step + 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        training.step()
+        scheduler.step()
+
+
+def backward_over(training: Training) -> str:
+    """Return the result of a backward pass over a step, an error if the graph notices the step."""
+    loss = training.parameters[0].pow(3).sum()
+    training.step()
+    return str(outcome(loss.backward))[:60]
+
+
+def with_options(**options: Any) -> Callable[[Training], Any]:
+    return lambda training: training.optimizer.param_groups[0].update(options)
+
+
+ACTS: dict[str, Callable[[Training], Any]] = {
+    "step": lambda training: training.step(),
+    "closure": lambda training: training.step(lambda: 7.0),
+    **{
+        f"gradient {index} moved from {kind}": with_moved_gradient(kind, index)
+        for kind in (Partial(), Partial("max"), Replicate(), Shard(0))
+        for index in (0, -1)
+    },
+    **{
+        f"{name}, in state {index}": with_state(change, index)
+        for name, change in {
+            "an old step": lambda _, state: state and state.update(step=7),
+            "no state": lambda _, state: state and state.popitem(),
+            "another value": put(lambda _, old: old * 2),
+            "another size": put(lambda it, _: Weight((2, 4), (Replicate(),)).tensor(it.mesh)),
+            "a plain tensor": put(lambda it, _: torch.ones(3)),
+        }.items()
+        for index in (0, -1)
+    },
+    "scaled": lambda training: scaled(training, False),
+    "overflow": lambda training: scaled(training, True),
+    "save and load": saved_and_loaded,
+    "no gradients": lambda training: reset(training, True),
+    "zero gradients": lambda training: reset(training, False),
+    "another group": with_another_group,
+    "another local tensor": with_new_local_tensor,
+    "mode": under_mode,
+    "scheduler": scheduled,
+    "backward": backward_over,
+    "rate": with_options(lr=0.3),
+    "no decay": with_options(weight_decay=0),
+    "maximize": with_options(maximize=True),
+    "capturable": with_options(capturable=True),
+    "not capturable": with_options(capturable=False),
+}
+
+
+@st.composite
+def makers(draw: st.DrawFn) -> Callable[..., torch.optim.Optimizer]:
+    """Draw a rule, an implementation and options."""
+    rule = draw(st.sampled_from(sorted(RULES)))
+    names = [name for name in IMPLEMENTATIONS if name != "fused" or rule in FUSED]
+    options = {name: draw(st.sampled_from(values)) for name, values in RULES[rule].items()}
+    options |= IMPLEMENTATIONS[draw(st.sampled_from(names))]
+    options |= {"maximize": draw(st.booleans()), "lr": draw(st.sampled_from([1e-3, 0.5]))}
+    if rule != "Rprop":
+        options["weight_decay"] = draw(st.sampled_from([0, 0.1]))
+    return partial(getattr(torch.optim, rule), **options)
+
+
+@st.composite
+def weights(draw: st.DrawFn, ndim: int) -> list[Weight]:
+    """Draw one to four weights; some are plain, are strided or lack gradients in some steps."""
+    drawn = []
+    shapes = ((8, 4), (5,), (3, 2), (1,), (0, 4), (2, 3, 4), ())
+    for shape in draw(st.lists(st.sampled_from(shapes), min_size=1, max_size=4)):
+        kinds = [Replicate(), *map(Shard, range(len(shape)))]
+        placements: Any = st.tuples(*[st.sampled_from(kinds)] * ndim)
+        if ndim == 2 and shape:
+            placements |= st.just((_StridedShard(0, split_factor=2), Shard(0)))
+        is_plain = draw(st.integers(0, 9)) == 0
+        drawn.append(
+            Weight(
+                shape,
+                None if is_plain else draw(placements),
+                draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16])),
+                draw(st.sampled_from([(True,), (True,), (True, False), (False, True, True)])),
+            )
+        )
+    return drawn
