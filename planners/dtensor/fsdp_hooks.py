@@ -2,9 +2,7 @@
 
 For each sharded module and step, torch's hooks enter a dozen marks for profilers, although none
 runs; make five functions that are exempt from compiling, the same in every step; read the signature
-of one autograd function; and make a DTensor of each gradient through constructors that do nothing.
-They also make the same views of the same buffers to gather parameters, and ask each parameter for
-its shard through five calls.
+of one autograd function; and make the same views of the same buffers to gather parameters.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,21 +19,10 @@ from torch._functorch.utils import unwrap_dead_wrappers
 from torch.autograd import Function, profiler
 from torch.distributed import ProcessGroup, Work
 from torch.distributed.device_mesh import _get_device_handle
-from torch.distributed.fsdp._fully_shard import (
-    _fsdp_collectives,
-    _fsdp_param,
-    _fsdp_param_group,
-)
-from torch.distributed.fsdp._fully_shard._fsdp_param import (
-    FSDPParam,
-    ShardedState,
-    alloc_storage,
-)
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._dtensor_spec import DTensorSpec
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param_group
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam, alloc_storage
 from torch.profiler import record_function
 
-from planners.dtensor.cache.recipes import make_dtensor
 from planners.dtensor.dispatch.torch_path import is_watched
 from planners.instruments import replaced
 
@@ -48,7 +35,6 @@ _register = _Registering.apply
 _register_directly = super(Function, _Registering).apply
 _exempted_once = lru_cache(_MOST_HOOKS)(DisableContext(msg=_REASON))
 _copy_out = _fsdp_collectives.foreach_all_gather_copy_out
-_inputs = _fsdp_collectives._get_param_all_gather_inputs
 
 
 @contextmanager
@@ -57,11 +43,9 @@ def quicker_hooks() -> Iterator[None]:
     with replaced(
         [
             (_fsdp_param_group, "record_function", _Mark),
-            (_fsdp_param, "_from_local_no_grad", _from_local),
             (decorators, "DisableContext", _Exempting),
             (_Registering, "apply", _registered),
             (_fsdp_param_group, "foreach_all_gather_copy_out", _copying_out()),
-            (_fsdp_collectives, "_get_param_all_gather_inputs", _shards),
         ]
     ):
         yield
@@ -94,12 +78,6 @@ class _Exempting(DisableContext):
 def _registered(*args: Any) -> Any:
     """Apply the autograd function without binding its arguments, as it has no default values."""
     return _register(*args) if is_watched() else _register_directly(*unwrap_dead_wrappers(args))
-
-
-def _from_local(local: torch.Tensor, spec: DTensorSpec) -> DTensor:
-    if is_watched() or type(local) is not torch.Tensor:
-        return DTensor(local, spec, requires_grad=local.requires_grad)
-    return make_dtensor(DTensor, local, spec, requires_grad=local.requires_grad)
 
 
 def _copying_out() -> Callable[..., None]:
@@ -157,20 +135,3 @@ def _gathered(result: Any, params: Sequence[FSDPParam], ranks: int) -> _Gathered
         return None
     with torch.no_grad():
         return _Gathered(lists, tuple(output.view(ranks, -1) for output in outputs), ranks)
-
-
-def _shards(params: list[FSDPParam]) -> list[list[torch.Tensor]]:
-    """Return the local shards to gather; torch's own function converts, offloads, or extends."""
-    if _is_seen() or not all(map(_is_gathered_as_it_is, params)):
-        shards: list[list[torch.Tensor]] = _inputs(params)
-        return shards
-    return [[param._sharded_param_data] for param in params]
-
-
-def _is_gathered_as_it_is(param: FSDPParam) -> bool:
-    return (
-        param.sharded_state is ShardedState.SHARDED
-        and param.param_dtype is None
-        and not param.offload_to_cpu
-        and type(param.sharded_param._local_tensor) is torch.Tensor
-    )

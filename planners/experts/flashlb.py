@@ -67,7 +67,7 @@ def _apart(weights: Loads, counts: Slots, gpus: int) -> tuple[float, Slots]:
     order = np.argsort(-share, kind="stable")
     owner = np.repeat(order, counts[order])[None]
     slots = np.arange(owner.size)[None]
-    held = owner[0, kernels.pack_apart(slots, share[owner], gpus, owner)[0]]
+    held = owner[0, kernels.pack(slots, share[owner], gpus, owner)[0]]
     return float(share[held].reshape(gpus, -1).sum(axis=1).max()), held
 
 

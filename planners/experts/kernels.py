@@ -13,7 +13,6 @@ Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 ROUNDING = 1e-9
-NOTHING = np.empty((0, 0), dtype=np.int64)
 _LAST = 1e300
 _FREE = 0.05  # a step that fetches nothing counts as a part of a fetch
 
@@ -50,20 +49,12 @@ def replicate(weights: Array, slots: int) -> tuple[Array, Array, Array]:
     return owner, share, counts
 
 
-def pack(order: Array, share: Array, gpus: int) -> Array:
+@compiled
+def pack(order: Array, share: Array, gpus: int, owner: Array | None = None) -> Array:
     """Return the slots of each GPU: each item of `order` goes to the lightest GPU with space.
 
-    Sums have the type of the shares.
-    """
-    return pack_apart(order, share, gpus, NOTHING)
-
-
-@compiled
-def pack_apart(order: Array, share: Array, gpus: int, apart: Array) -> Array:
-    """Pack with the replicas of an expert apart, as far as GPUs have space.
-
-    `apart` is empty, or has the expert of each slot; then GPUs that got the previous replica of an
-    expert come last. An expert's replicas must be consecutive.
+    Sums have the type of the shares. With `owner`, the expert of each slot, an expert's replicas
+    must be consecutive; GPUs that got the previous one come last.
     """
     rows, slots = share.shape
     per_gpu = slots // gpus
@@ -80,15 +71,15 @@ def pack_apart(order: Array, share: Array, gpus: int, apart: Array) -> Array:
             gpu, least = 0, np.inf
             for other in range(gpus):
                 now = np.float64(load[other])
-                if apart.shape[0] and latest[other] == apart[row, slot]:
+                if owner is not None and latest[other] == owner[row, slot]:
                     now += _LAST
                 if now < least:
                     gpu, least = other, now
             packed[row, gpu * per_gpu + used[gpu]] = slot
             used[gpu] += 1
             load[gpu] = np.inf if used[gpu] == per_gpu else load[gpu] + share[row, slot]
-            if apart.shape[0]:
-                latest[gpu] = apart[row, slot]
+            if owner is not None:
+                latest[gpu] = owner[row, slot]
     return packed
 
 
@@ -132,7 +123,9 @@ def _exchange(
 
 
 @compiled
-def _exchange_two(share: Array, held: Array, load: Array) -> tuple[float, Array, int]:
+def _exchange_two(
+    share: Array, held: Array, load: Array
+) -> tuple[float, tuple[int, int, int, int, int], int]:
     """Return the best exchange of two replicas of the heaviest GPU for two of another GPU.
 
     Returns its gain with two slots of the heaviest GPU, the other GPU and two slots of that, and
@@ -141,7 +134,7 @@ def _exchange_two(share: Array, held: Array, load: Array) -> tuple[float, Array,
     top = int(np.argmax(load))
     per_gpu = held.shape[1]
     best, tried = ROUNDING * load[top], 0
-    found = np.full(5, -1)
+    places = (-1, -1, -1, -1, -1)
     for gpu in range(held.shape[0]):
         room = load[top] - load[gpu]
         if room <= best:
@@ -156,9 +149,9 @@ def _exchange_two(share: Array, held: Array, load: Array) -> tuple[float, Array,
                         gain = min(now, room - now)
                         if gain > best:
                             best = gain
-                            found[:] = (a, b, gpu, c, d)
+                            places = (a, b, gpu, c, d)
         tried += (per_gpu * (per_gpu - 1) // 2) ** 2
-    return best, found, tried
+    return best, places, tried
 
 
 @compiled
@@ -211,27 +204,26 @@ def _replication(
 
 @compiled
 def improve(
-    weights: Array, held: Array, old: Array, limit: float, steps: int
+    weights: Array, held: Array, old: Array, limit: float, steps: int, counted: bool
 ) -> tuple[float, int, int, int]:
     """Move and replicate experts of the heaviest GPU until no GPU is above `limit`.
 
     A step exchanges two replicas, or puts one more replica of an expert in the place of another
-    expert's spare one. With a placement `old`, it is the step that lowers the sum of the loads
-    above `limit` most for each expert to fetch. With an empty `old`, exchanges come first, and each
-    lowers the larger of the two loads most. No step raises the largest load.
+    expert's spare one. If fetches from the placement `old` are counted, it is the step that lowers
+    the sum of the loads above `limit` most for each expert to fetch. Otherwise exchanges come
+    first, and each lowers the larger of the two loads most. No step raises the largest load.
     `held` is changed in place. Returns the largest load, and the numbers of steps tried, of
     exchanges and of replications.
     """
     gpus, per_gpu = held.shape
-    counted = old.shape[0] > 0
     on = np.zeros((weights.shape[0], gpus), dtype=np.int64)
-    was = np.zeros((gpus if counted else 0, weights.shape[0]), dtype=np.int64)
+    was = np.zeros((gpus, weights.shape[0]), dtype=np.int64)
+    counts = np.zeros(weights.shape[0], dtype=np.int64)
     for gpu in range(gpus):
         for slot in range(per_gpu):
             on[held[gpu, slot], gpu] += 1
-            if counted:
-                was[gpu, old[gpu, slot]] = 1
-    counts = on.sum(axis=1)
+            counts[held[gpu, slot]] += 1
+            was[gpu, old[gpu, slot]] = 1
     load = np.empty(gpus)
     tried, exchanges, replications = 0, 0, 0
     while True:

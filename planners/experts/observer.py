@@ -47,7 +47,6 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
             step(kernels, "replicate", "replicate"),
             step(Balancer, "pack", "pack", packed),
             step(kernels, "pack", "pack", packed),
-            step(kernels, "pack_apart", "pack", packed),
             step(kernels, "improve", "improve", _improved),
             step(kernels, "fill", "improve", lambda _: {"fillings": 1}),
             step(two_slots, "fit_counts", "improve", _fitted),

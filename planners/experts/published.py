@@ -6,7 +6,7 @@ take rows of loads; a row is a layer, or one node of a layer.
 
 import heapq
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.contract import Prepared
 from planners.experts import kernels
 from planners.experts.problem import ExpertsProblem, Placement, Slots
 
@@ -47,6 +48,13 @@ class Balancer:
         offset = np.arange(nodes)[None, :, None] * experts
         slots = (slots.reshape(problem.layers, nodes, -1) + offset).reshape(problem.layers, -1)
         return Placement(np.take_along_axis(ordered, slots, axis=1))
+
+    def prepared(self, problem: ExpertsProblem) -> Prepared[Placement]:
+        """Set the balancer up; machine code is loaded before the first timed call."""
+        if self.packing in (_pack_compiled, _pack_in_order_of_torch):
+            self.place(problem)
+        is_torch = self.total is _total_by_torch
+        return Prepared(lambda: self.place(problem), one_thread if is_torch else nullcontext)
 
     def replicate(self, weight: Weights, slots: int) -> tuple[Slots, Weights]:
         """Return the expert and the load of each slot, by row."""
@@ -156,12 +164,6 @@ def _pack_in_float32(share: Weights, packs: int) -> Slots:
     return kernels.pack(np.argsort(-shares, axis=1, kind="stable"), shares, packs)
 
 
-DEEPSEEK = Balancer(_replicated_by_torch, _pack_scalars, _total_by_torch)
-HEAP = Balancer(_replicated_by_torch, _pack_by_heap, _total_by_torch)
-COMPILED_DEEPSEEK = Balancer(_replicated_in_float32, _pack_in_order_of_torch, _total_by_torch)
-FLOAT32 = Balancer(_replicated_in_float32, _pack_in_float32)
-
-
 # --- The decision of vLLM 0.14 to 0.33, and other packings of its replicas ------------------------
 
 
@@ -233,10 +235,23 @@ def _pack_compiled(share: Weights, packs: int) -> Slots:
     return kernels.pack(np.argsort(-share, axis=-1), share.astype(np.float64), packs)
 
 
-NUMPY_PACK = Balancer(_replicated, _pack_rows_in_float32)
-NUMPY = Balancer(_replicated, _pack_rows)
-BATCHED = Balancer(_replicated, _pack_batched)
-ZIGZAG = Balancer(_replicated, _pack_in_zigzag)
-COMPILED = Balancer(_replicated_compiled, _pack_compiled)
-# The decision of numpy-pack, with other names of equal experts.
-MIXED = Balancer(_replicated_compiled, _pack_in_float32)
+BALANCERS = {
+    "deepseek": Balancer(_replicated_by_torch, _pack_scalars, _total_by_torch),
+    "heap": Balancer(_replicated_by_torch, _pack_by_heap, _total_by_torch),
+    "numpy-pack": Balancer(_replicated, _pack_rows_in_float32),
+    "numpy": Balancer(_replicated, _pack_rows),
+    "batched": Balancer(_replicated, _pack_batched),
+    "zigzag": Balancer(_replicated, _pack_in_zigzag),
+    "compiled": Balancer(_replicated_compiled, _pack_compiled),
+    "compiled-deepseek": Balancer(_replicated_in_float32, _pack_in_order_of_torch, _total_by_torch),
+}
+"""By the names of their variants."""
+
+COMPILED = BALANCERS["compiled"]
+STARTS = (
+    COMPILED,
+    Balancer(_replicated_compiled, _pack_in_float32),  # numpy-pack's, other names of equal experts
+    Balancer(_replicated_in_float32, _pack_in_float32),  # DeepSeek's, without torch
+    BALANCERS["zigzag"],
+)
+"""Quick balancers: each layer of every published one, but flashlb, is as good in one of them."""

@@ -14,12 +14,16 @@ _DRIVER = Path(__file__).parent / "upstream" / "driver.py"
 _SGLANG, _VLLM = "sglang-eplb-0.5.9", "vllm-eplb-0.33.0"
 
 
+def _balancer(name: str, problem: "ExpertsProblem") -> "Prepared[Placement]":
+    from planners.experts.published import BALANCERS
+
+    return BALANCERS[name].prepared(problem)
+
+
 @FAMILY.variant("deepseek", reference=True, source="deepseek-ai/EPLB", requires=("torch",))
 def deepseek(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """Greedy replication, then each replica onto the lightest GPU, scalar by scalar in torch"""
-    from planners.experts.published import DEEPSEEK, one_thread
-
-    return Prepared(lambda: DEEPSEEK.place(problem), installed=one_thread)
+    return _balancer("deepseek", problem)
 
 
 @FAMILY.variant(
@@ -31,9 +35,7 @@ def deepseek(problem: "ExpertsProblem") -> "Prepared[Placement]":
 )
 def heap(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """As deepseek, with the GPUs of each layer in a heap"""
-    from planners.experts.published import HEAP, one_thread
-
-    return Prepared(lambda: HEAP.place(problem), installed=one_thread)
+    return _balancer("heap", problem)
 
 
 @FAMILY.variant(
@@ -43,25 +45,19 @@ def heap(problem: "ExpertsProblem") -> "Prepared[Placement]":
 )
 def numpy_pack(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """As deepseek, with the packing in NumPy and its sums in float32"""
-    from planners.experts.published import NUMPY_PACK
-
-    return Prepared(lambda: NUMPY_PACK.place(problem))
+    return _balancer("numpy-pack", problem)
 
 
 @FAMILY.variant("numpy", source="vllm-project/vllm#30697")
 def numpy(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """vLLM 0.33: replication and packing in NumPy, layer by layer, with float64 sums"""
-    from planners.experts.published import NUMPY
-
-    return Prepared(lambda: NUMPY.place(problem))
+    return _balancer("numpy", problem)
 
 
 @FAMILY.variant("batched", same_as="numpy", source="vllm-project/vllm#52556")
 def batched(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """As numpy, with each replica of all layers packed at once"""
-    from planners.experts.published import BATCHED
-
-    return Prepared(lambda: BATCHED.place(problem))
+    return _balancer("batched", problem)
 
 
 @FAMILY.variant(
@@ -71,9 +67,7 @@ def batched(problem: "ExpertsProblem") -> "Prepared[Placement]":
 )
 def zigzag(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """Replicas sorted by load and dealt to the GPUs in turns, each turn in the reverse order"""
-    from planners.experts.published import ZIGZAG
-
-    return Prepared(lambda: ZIGZAG.place(problem))
+    return _balancer("zigzag", problem)
 
 
 @FAMILY.variant(
@@ -93,19 +87,13 @@ def flashlb(problem: "ExpertsProblem") -> "Prepared[Placement]":
 @FAMILY.variant("compiled", same_as="numpy", source="shardbench")
 def compiled(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """As numpy, with compiled loops"""
-    from planners.experts.published import COMPILED
-
-    COMPILED.place(problem)  # loads the machine code
-    return Prepared(lambda: COMPILED.place(problem))
+    return _balancer("compiled", problem)
 
 
 @FAMILY.variant("compiled-deepseek", same_as="deepseek", source="shardbench", requires=("torch",))
 def compiled_deepseek(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """As deepseek, with compiled loops"""
-    from planners.experts.published import COMPILED_DEEPSEEK, one_thread
-
-    COMPILED_DEEPSEEK.place(problem)  # loads the machine code
-    return Prepared(lambda: COMPILED_DEEPSEEK.place(problem), installed=one_thread)
+    return _balancer("compiled-deepseek", problem)
 
 
 @FAMILY.variant("certified", source="shardbench")
@@ -148,13 +136,7 @@ def _translated(
 
     from planners.experts.problem import Placement
 
-    request = {
-        "loads": problem.loads.tolist(),
-        "sizes": [
-            problem.slots,
-            problem.groups if problem.nodes > 1 else 1,
-            problem.nodes,
-            problem.gpus,
-        ],
-    }
+    groups = problem.groups if problem.nodes > 1 else 1
+    sizes = (problem.slots, groups, problem.nodes, problem.gpus)
+    request = {"loads": problem.loads.tolist(), "sizes": sizes}
     return request, lambda answer: Placement(np.array(answer["slots"], dtype=np.int64))

@@ -36,12 +36,24 @@ def device_of(doc: str | None) -> str:
 
     A device that is not there ends the script with a sentence and exit code 2.
     """
+    return str(_arguments(doc).device)
+
+
+def device_and_machine_of(doc: str | None) -> tuple[str, str]:
+    """Return the --device of a command line, and its argument: a calibrated machine."""
+    arguments = _arguments(doc, "machine")
+    return arguments.device, arguments.machine
+
+
+def _arguments(doc: str | None, *positional: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    device = parser.parse_args().device
-    if device == "cuda" and not torch.cuda.is_available():
+    for name in positional:
+        parser.add_argument(name)
+    arguments = parser.parse_args()
+    if arguments.device == "cuda" and not torch.cuda.is_available():
         parser.exit(2, "There is no CUDA device that torch can use.\n")
-    return device
+    return arguments
 
 
 def be_quiet() -> None:

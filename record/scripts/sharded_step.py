@@ -86,9 +86,9 @@ def time_slowest(plans: Sequence[dict[int, RankJob]], again: int) -> list[tuple[
     return slowest
 
 
-def rows(workload: str, topology: str, device: str, again: int = AGAIN) -> Iterator[list[str]]:
-    """Yield a row for each different plan of a problem."""
-    machines = find_topology(topology, RANKS)
+def rows(workload: str, machine: str, device: str, again: int = AGAIN) -> Iterator[list[str]]:
+    """Yield a row for each different plan of a problem, also by a calibrated machine if not ""."""
+    machines = find_topology("dgx_h100", RANKS).judged_by(machine)
     built = FAMILY.work.build(WorkloadSpec.parse(workload), machines)
     problem = with_kernels(built, ["fused"])
     plans = plans_of(problem)
@@ -112,7 +112,7 @@ def main() -> None:
     device, begun = device_of(__doc__), time.monotonic()
     start_server_for([FAMILY])
     machine = Path(f"validations/gpu-{device}.toml")
-    topology = f"dgx_h100+{machine}" if machine.exists() else "dgx_h100"
+    judge = str(machine) if machine.exists() else ""
     table: list[list[str]] = []
     for workload in (template.format(mib=MIB[device]) for template in WORKLOADS):
         if time.monotonic() - begun > SECONDS:
@@ -120,7 +120,7 @@ def main() -> None:
             continue
         print(f"playing the ranks of {workload}", file=sys.stderr)
         try:
-            table += rows(workload, topology, device)
+            table += rows(workload, judge, device)
         except ShardbenchError as error:  # go on with the other problems
             print(f"{workload}: {error}", file=sys.stderr)
     if not table:

@@ -219,7 +219,9 @@ def calibrate_command(
     store = Store(_FOLDER / f"{out.stem}.times.jsonl", "time", Pair)
     with _measuring(able, store, given, fresh) as (bench, on_progress):
         machine = calibrate(bench.design(share), _stopwatch(bench, store, given, on_progress))
-    options.write(out, _machine_file(machine, bench.device, environment(seed)))
+    here = environment(seed)
+    name = (device == "cpu" and here.cpu) or bench.device
+    options.write(out, _machine_file(machine, name, here))
     fitted = as_terminal(tables.figures_table(machine), "Fitted, with 95 % intervals\n")
     errors = as_terminal(tables.errors_table(machine), "Geometric mean error\n")
     options.show_or_write(json, machine, Group(fitted, "", errors))

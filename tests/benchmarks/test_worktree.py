@@ -104,6 +104,7 @@ def stored(repository: Path, revision: str, name: str) -> dict[str, list[Any]]:
 def test_a_slow_down_between_two_commits_is_found(
     continuous: subprocess.CompletedProcess[str],
 ) -> None:
+    """asv names the variant that became slower."""
     assert continuous.returncode == 1, continuous.stdout + continuous.stderr
     changed = [line for line in continuous.stdout.splitlines() if "dice.time_plan(" in line]
     # On a busy machine another cell may seem to have changed as well, but never as much.
@@ -113,6 +114,7 @@ def test_a_slow_down_between_two_commits_is_found(
 
 @pytest.mark.usefixtures("continuous")
 def test_a_variant_keeps_its_name_where_another_is_missing(repository: Path) -> None:
+    """An added variant has no result at the earlier commit."""
     reference, added, quick = stored(repository, "main~1", "time_plan")["result"]
     assert added != added
     assert quick < 3 * reference
@@ -122,6 +124,8 @@ def test_a_variant_keeps_its_name_where_another_is_missing(repository: Path) -> 
 
 @pytest.mark.usefixtures("continuous")
 def test_a_quick_run_leaves_real_results_as_they_are(repository: Path) -> None:
+    """Results of quick runs are in a folder of their own."""
+
     def contents() -> dict[Path, bytes]:
         results = repository / ".asv" / "results"
         return {file: file.read_bytes() for file in results.rglob("*.json")}
@@ -136,6 +140,7 @@ def test_a_quick_run_leaves_real_results_as_they_are(repository: Path) -> None:
 
 @pytest.mark.usefixtures("continuous")
 def test_asv_shows_paired_ratios_with_intervals_and_publishes_them(repository: Path) -> None:
+    """The site has no path of this machine."""
     name = "track_ratio_to_reference"
     ratios = stored(repository, "main", name)
     before, (_, added, quick) = stored(repository, "main~1", name)["result"], ratios["result"]
@@ -157,6 +162,7 @@ def test_asv_shows_paired_ratios_with_intervals_and_publishes_them(repository: P
 def test_a_family_of_an_installed_package_is_found_at_a_commit(
     repository: Path, tmp_path: Path
 ) -> None:
+    """Families of other packages are measured too."""
     venv.create(tmp_path, symlinks=True)
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(tmp_path)}))
     outer = sysconfig.get_path("purelib")
@@ -176,6 +182,7 @@ def test_a_family_of_an_installed_package_is_found_at_a_commit(
 
 @pytest.mark.slow
 def test_the_smoke_run_of_the_real_suite_passes(tmp_path: Path) -> None:
+    """Every kind of benchmark runs on this project's families."""
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
     shutil.copy(ROOT / "asv.conf.json", tmp_path)
     command = "-m asv run -E existing --quick --dry-run"

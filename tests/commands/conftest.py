@@ -33,7 +33,7 @@ def shardbench(
 
 @pytest.fixture
 def use_families(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Registry]], None]:
-    """Return a function that makes commands use a registry such as `toy.toy_registry`."""
+    """Return a function that makes commands use a registry of toys."""
 
     def use(registry: Callable[[], Registry]) -> None:
         measured = partial(Comparison, registry=registry)

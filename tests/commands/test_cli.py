@@ -1,14 +1,22 @@
-"""Command lines of `list` and `compare` with their output and exit codes."""
+"""Command lines of `list`, `compare` and `explain` with their output and exit codes."""
 
 import json
 import re
+from typing import Any
 
 import pytest
-import toy
+import toy_registries
+from rich.console import Console
 
 from harness.contract.registry import load_registry
+from harness.model.cell import Cell, Summary
+from harness.model.ids import CellId
+from harness.model.quality import Quality
+from harness.model.statement import Statement
 from harness.store.cells import read_cells
 from harness.topologies.lookup import presets
+from reports.core.columns import cell_table
+from shardbench.commands import compare
 
 # A family that needs no library, for what does not depend on which it is.
 QUICK_ID = "dimspec@random[conversions=5]/dgx_a100_80gb:8"
@@ -67,7 +75,7 @@ def test_compare_shows_a_table_and_writes_what_was_asked(shardbench, tmp_path):
 
 def test_another_variant_than_the_reference_can_be_compared_with(shardbench, use_families):
     """Ratios are to it, and standard error has the steps."""
-    use_families(toy.figures_registry)
+    use_families(toy_registries.figures_registry)
     code, out, err = shardbench(
         "compare", "--json", "toy@toy/dgx_a100_80gb:2", *QUICK,
         "--variants", "own,reference,aloof", "--against", "same",
@@ -103,3 +111,73 @@ def test_a_quick_comparison_takes_a_third_of_the_time_and_less_care(shardbench):
     assert quick["seconds"] == pytest.approx(usual["seconds"] / 3)
     assert quick["precision"] > usual["precision"]
     assert quick["counts_work"] < usual["counts_work"]
+
+
+COST = (Quality("cost", "ms"), Quality("bound", "ms", "higher", bounds="cost"))
+GOAL = Statement(
+    *("goal", "compiled is 200 times faster", "crates/toy_rack:4", "upstream", "compiled"),
+    at_least=200,
+    family="boxing",
+)
+
+
+def cell(variant: str, **changes: Any) -> Cell:
+    fields = {"status": "ok", "cpu_s": Summary(12.5), "quality": {"cost": 118.4, "bound": 110.2}}
+    cell_id = CellId.parse(f"boxing/{variant}@crates/toy_rack:4")
+    given = {"reference": "upstream", "against": "upstream", "qualities": list(COST)}
+    return Cell(id=cell_id, **given | fields | changes)
+
+
+def test_a_decision_that_must_equal_another_variants_is_named_so():
+    """`as NAME`, where the baseline's decision is another one."""
+    same = cell("faster", decision="same", same_as="certified", verdict="faster", fingerprint="b")
+    before = cell("upstream", decision="reference", fingerprint="a")
+    table = cell_table([before, same], "variant", "verdict")
+    assert table.rows[-1][1].text == "faster, as certified"
+
+
+def test_if_the_baseline_was_stopped_its_projection_is_shown(monkeypatch):
+    """A projection is marked, and is no ratio."""
+    monkeypatch.setattr(compare, "installed_statements", lambda family: {"boxing": (GOAL,)})
+    stopped = cell("upstream", status="over budget", cpu_s=None, quality={}, projection_s=3600.0)
+    console = Console(width=80, highlight=False)
+    with console.capture() as capture:
+        quick = cell("compiled", decision="own", wall_s=Summary(12.5))
+        console.print(compare.shown([stopped, quick], details=False))
+    lines = [" ".join(line.split()) for line in capture.get().splitlines()]
+    assert "compiled 12.5 s ≥ 288x own 118.4 ≥ 110.2 7.4 %" in lines
+    assert any("288 times (projected) projected to be met" in line for line in lines)
+
+
+CELL = "embedding/uniform@synthetic[tables=5,seed=1]/dgx_a100_80gb:4"
+
+
+def test_options_ask_the_same_and_files_hold_it(shardbench, tmp_path):
+    """The explanation is a JSON or a Markdown file."""
+    problem = ("-w", "synthetic[tables=5,seed=1]", "-t", "dgx_a100_80gb", "-n", "4")
+    for suffix in ("json", "md"):
+        path = tmp_path / f"why.{suffix}"
+        options = ("--against", "certified", "--rank", "2", "-o", str(path))
+        code, out, err = shardbench("explain", "embedding/uniform", *problem, *options)
+        assert code == 0, err
+        assert "is the slowest" in out
+        assert f"why.{suffix}" in err.replace("\n", "")
+    held = json.loads((tmp_path / "why.json").read_text())
+    assert (held["format"], held["version"]) == ("shardbench-explanation", 1)
+    assert (held["cell"], held["against"]) == (CELL, "certified")
+    assert held["explanation"]["rank"]["rank"] == 2
+    text = (tmp_path / "why.md").read_text()
+    assert all(sentence.split(" ")[0] in text for sentence in held["sentences"])
+    assert re.search(r"^\| table \| rows x dim \|", text, re.MULTILINE)
+
+
+def test_a_single_table_is_explained_and_what_does_not_exist_refused(shardbench):
+    """`--table` shows the options of that table alone."""
+    code, out, _ = shardbench("explain", CELL, "--table", "table_3")
+    assert code == 0
+    assert "Table table_3 is placed as" in out
+    assert "Alternatives for table_3" in out
+    assert "What bounds the result" not in out
+    code, _, err = shardbench("explain", CELL, "--table", "table_9")
+    assert code == 2
+    assert "Unknown table 'table_9'" in err

@@ -1,11 +1,14 @@
-"""The statements of `shardbench doctor` are true, and the commands that it names exist."""
+"""What `doctor`, `selftest`, `validate` and `calibrate` say of this machine."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from harness.contract import read_machine
 from harness.contract.registry import load_registry
+from harness.measuring.environment import environment
+from harness.measuring.selftest import SELFTESTS, last_selftests
 from harness.model.machine import installed_versions
 
 
@@ -52,3 +55,95 @@ def test_each_thing_that_is_skipped_has_its_remedy(doctor, monkeypatch):
     assert "embedding/compiled" in numba["names"]
     upstreams = [each for each in skipped if each["command"] == "make upstreams"]
     assert all("/" in name for each in upstreams for name in each["names"])
+
+
+def test_what_this_machine_resolves_is_said_written_and_quoted_later(shardbench) -> None:
+    """Later measurements on this machine quote its last self-tests, past a damaged line."""
+    lengths = ("--call", "0.002", "--call", "0.003", "--way", "side-by-side", "--added", "10")
+    short = ("--rounds", "1", "--seconds", "0.1", "--json", "selftest.json")
+    code, printed, _ = shardbench("selftest", *short, *lengths)
+    assert (code, printed.count("This machine resolves")) == (0, 2)
+    assert "calls of 3 ms, side by side" in printed
+    document = json.loads(Path("selftest.json").read_text())
+    assert [list(tested["found"]) for tested in document["selftests"]] == [["10"]] * 2
+    assert document["environment"]["cores"] >= 1
+    machine = environment(0).machine or ""
+    with SELFTESTS.open("a") as file:
+        file.write('{"machine": "torn')
+    quoted = last_selftests(machine)
+    assert [each.call_seconds for each in quoted] == [0.002, 0.003]
+    assert last_selftests("another") == []
+    cell = "dimspec/path-cache@random[conversions=5]/dgx_h100:4"
+    _, out, _ = shardbench("compare", cell, "--seconds", "0.1", "--details")
+    assert quoted[0].sentence() in " ".join(out.split())
+
+
+TINY = ("-w", "synthetic[tables=3,seed=4,memory=roomy]", "-n", "2", "--gib", "0.02")
+
+
+@pytest.mark.long
+def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench) -> None:
+    """The calibrated machine is a file, and its estimate is compared with measurements."""
+    assert shardbench("calibrate", "--share", "0.1", "-o", "machine.toml")[0] == 0
+    machine = read_machine("machine.toml")
+    value, low, high = machine.figures["fused.cached.forward.index"]
+    assert low <= value <= high
+    assert "torch" in machine.packages
+    assert "held out" in machine.errors
+
+    on = ("-t", "dgx_a100_80gb", "--machine", "machine.toml")
+    options = (*on, "--plans", "4", "--seconds", "1")
+    files = ("--json", "found.json", "--figure", "f.svg")
+    code, printed, _ = shardbench("validate", *TINY, *options, *files)
+    assert code == 0
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "is in neither estimate nor measurement" in " ".join(printed.split())
+    found = json.loads(Path("found.json").read_text())
+    estimates = [each["estimate"] for each in found["agreements"]]
+    assert estimates == ["torchrec", "calibrated"]
+    assert any("machine" in each["name"] for each in found["decisions"])
+    assert Path("f.svg").read_text().startswith("<?xml")
+
+
+def test_plans_are_measured_on_a_machine_that_was_not_calibrated(shardbench) -> None:
+    """Only TorchRec's estimate is compared."""
+    options = ("-t", "dgx_a100_80gb", "--plans", "3", "--seconds", "1")
+    assert shardbench("validate", *TINY, *options, "--json", "found.json")[0] == 0
+    found = json.loads(Path("found.json").read_text())
+    assert [each["estimate"] for each in found["agreements"]] == ["torchrec"]
+    assert len(found["decisions"]) == 3
+    (stored,) = Path("validations").glob("*.json")
+    assert json.loads(stored.read_text()) == found
+
+
+@pytest.mark.long
+def test_memory_is_counted_and_kept(shardbench) -> None:
+    """Child processes count the bytes of each rank under each optimizer."""
+    workload = "synthetic[tables=1,seed=4,weights=cpu,mib=4]"
+    arguments = ("validate", "--memory", "-w", workload, "-t", "dgx_a100_80gb", "-n", "2")
+    code, printed, _ = shardbench(*arguments, "--plans", "1", "--json", "found.json")
+    assert code == 0
+    assert max(map(len, printed.splitlines())) <= 80
+    found = json.loads(Path("found.json").read_text())
+    assert {rank["setting"] for rank in found["ranks"]} == {"sgd", "rowwise_adagrad", "adagrad"}
+    for rank in found["ranks"]:
+        measured, estimated = rank["whole"]["measured"], rank["whole"]["estimated"]
+        assert abs(estimated["calibrated"] / measured - 1) < 0.05
+        assert {"torchrec", "calibrated"} == set(estimated)
+    (stored,) = Path("validations").glob("*.memory.jsonl")
+    assert stored.read_bytes().count(b"\n") == len(found["ranks"])
+
+
+@pytest.mark.long
+def test_a_workload_that_cannot_be_measured_leaves_the_others(shardbench) -> None:
+    """The exit code says that one was refused."""
+    tight = "synthetic[tables=4,seed=21,memory=tight]"
+    other = TINY[1].replace("seed=4", "seed=5")
+    options = ("-t", "dgx_a100_80gb", "--plans", "3", "--seconds", "1", "--json", "found.json")
+    code, out, err = shardbench("validate", "-w", tight, *TINY, "-w", other, *options)
+    assert code == 2
+    assert "tight" in err
+    assert "kernel 'fused' alone" in err
+    assert "2 problems" in out
+    found = json.loads(Path("found.json").read_text())
+    assert [each["problem"] for each in found] == [f"{w}/dgx_a100_80gb:2" for w in (TINY[1], other)]

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-import toy
+import toy_registries
 
 from harness.contract import Abilities, Moving, Remedies, Remedy, UsageError, WorkloadSpec
 from harness.contract.abilities import load
@@ -14,7 +14,7 @@ from harness.topologies.lookup import find_topology
 
 @pytest.fixture
 def plan(use_families, shardbench):
-    use_families(toy.bounded_registry)
+    use_families(toy_registries.bounded_registry)
 
     def run(*arguments: str, gpus: int = 8) -> tuple[int, str, str]:
         return shardbench("plan", "-t", "dgx_a100_80gb", "-n", str(gpus), *arguments)
@@ -72,7 +72,7 @@ def test_no_plan_leaves_the_file_alone(plan, tmp_path, variant):
 @pytest.fixture
 def plan_fixed(use_families, shardbench):
     """Plan with a variant that finds nothing, in a family that knows two changes."""
-    (family,) = toy.bounded_registry().families
+    (family,) = toy_registries.bounded_registry().families
     problem = family.work.build(WorkloadSpec.parse("toy[size=8]"), find_topology("dgx_h100", 8))
     decision = family.find("same").prepared(problem).run()
     changes = [
@@ -115,7 +115,7 @@ def test_the_plan_of_today_is_compared_and_an_interrupt_keeps_the_plan(
     plan, use_families, monkeypatch, tmp_path
 ):
     """The family names a planner, which makes the decision of variant `same`."""
-    (family,) = toy.bounded_registry().families
+    (family,) = toy_registries.bounded_registry().families
     planning = replace(family.abilities.planning, baseline=lambda problem: ("TorchToy", "same"))
     use_families(lambda: Registry([replace(family, abilities=Abilities(planning=planning))]))
     code, out, _ = plan("--tables", "toy", "--variant", "own", gpus=2)
@@ -135,7 +135,7 @@ def test_the_plan_of_today_is_compared_and_an_interrupt_keeps_the_plan(
 def moving(plan, use_families, tmp_path):
     """The toy family with moves: an item moves 1 GiB if old.json has it on another GPU."""
     (tmp_path / "old.json").write_text(json.dumps({"gpu_of_item": [0] * 6}))
-    (family,) = toy.bounded_registry().families
+    (family,) = toy_registries.bounded_registry().families
     before = {}
 
     def within(problem, path, gib, lost):

@@ -88,20 +88,6 @@ def lines(stacks: dict[Stack, float], variant: str = "upstream") -> list[str]:
     return console.file.getvalue().splitlines()
 
 
-def test_calls_are_a_tree_with_times_and_shares():
-    """The longest call is first, small calls are left out, and a chain is folded to its ends."""
-    chain = tuple(Frame("lib.module", f"call{n}") for n in range(40))
-    seconds = {(): 0.05, (PLAN,): 0.9, (PLAN, COPY): 2.0, (PLAN, *chain): 0.25, (COPY,): 0.01}
-    assert lines(seconds)[:6] == [
-        "toy/upstream, 3.21 s per call",
-        "└── 3.15 s  98 %  planners.Planner.plan",
-        "    ├── 2.00 s  62 %  copy.deepcopy",
-        "    └── 250 ms  8 %  module.call0",
-        "        └── 250 ms  8 %  … 38 calls … module.call39",
-        "",
-    ]
-
-
 def test_any_depth_and_any_name_fit_80_columns():
     """Long names are wrapped, deeper calls are marked, and control characters are escaped."""
     deep = Frame("lib.module", "Class." + "f" * 90)

@@ -28,6 +28,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
 
 
 def test_a_record_is_measured_once_and_says_how_long_parts_took(shardbench, folder):
+    """Measured parts are listed with their last times."""
     assert shardbench("record")[0] == 0
     assert len(list(read_cells(folder / "cells.jsonl"))) == 4
     code, out, _ = shardbench("record", "--dry-run", "--stale")
@@ -36,6 +37,7 @@ def test_a_record_is_measured_once_and_says_how_long_parts_took(shardbench, fold
 
 
 def test_commits_need_a_clone_and_the_other_parts_are_measured(shardbench, folder):
+    """The exit code says that a part is missing."""
     (folder / "suite.toml").write_text(
         SUITE + '[[commits]]\nlibrary = "torchrec"\n'
         'problem = "dlrm-856[tables=2,seed=1]/dgx_h100:2"\ncommits.head = "HEAD"\n'
@@ -47,6 +49,7 @@ def test_commits_need_a_clone_and_the_other_parts_are_measured(shardbench, folde
 
 
 def test_a_suite_for_a_device_tells_the_outcome_of_each_part(shardbench, folder):
+    """A part that refused is measured by the next run."""
     (folder / "suite.toml").write_text(
         f'{SUITE}[[table]]\nscript = "refuses.py"\nfamily = "reshard"\norder = -1\n'
         'arguments = ["{device}"]\n'
@@ -80,6 +83,7 @@ ON_DEVICE = SUITE + 'purpose = "on {device}"'
     ],
 )
 def test_what_cannot_be_measured_is_refused_first(shardbench, folder, suite, arguments, named):
+    """No file is written."""
     (folder / "suite.toml").write_text(suite)
     code, out, said = shardbench("record", *arguments)
     assert (code, out, said.count("\n")) == (2, "", 1)

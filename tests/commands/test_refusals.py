@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[2]
 SAVED = ROOT / "tests/topologies/data"
@@ -13,6 +14,8 @@ ID = "synthetic[tables=2,seed=1]/dgx_a100_80gb:8"
 PROFILE = f"profile embedding/upstream@{ID}"
 STAGES = ("Usage: ", "Try ", "building the problem", "planning with", "explaining")
 EXPLAIN = "explain embedding/uniform@synthetic[tables=5,seed=1]/dgx_a100_80gb:4"
+VALIDATE = "validate -w synthetic[tables=3,seed=4,memory=roomy] -t dgx_a100_80gb -n 2"
+NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 MATRIX = f"topology capture -o m.csv --from-topo {SAVED / 'h100_4_hgx.txt'}"
 
 
@@ -59,6 +62,26 @@ def benchmark(name: str, parameters: str) -> str:
         (f"{EXPLAIN} -o why.txt", "must end in .md or .json"),
         # selftest
         ("selftest --rounds 0", "0 is not in the range x>=1"),
+        # sweep
+        ("sweep none.toml", "none.toml cannot be read: No such file or directory."),
+        ("sweep defalt", "Unknown suite or family 'defalt'; did you mean default?"),
+        ("sweep ,", "Name a suite: a .toml file, default, large, or families."),
+        ("sweep default --executor dask", "--executor dask needs --scheduler"),
+        ("sweep default --scheduler x", "--executor dask needs --scheduler, and nothing else"),
+        ("sweep default --seconds nan", "nan is not a finite number"),
+        # validate and calibrate
+        (f"{VALIDATE} --plans 2", "--plans must be from 3"),
+        (f"{VALIDATE} --device tpu", "must be cpu or cuda"),
+        (f"{VALIDATE} --indices x", "--indices must be uniform"),
+        (f"{VALIDATE} --figure f.gif", "must end in .svg"),
+        (f"{VALIDATE} --seconds 0", "not in the range"),
+        (f"{VALIDATE} --gib -1", "not in the range"),
+        ("validate -w transformer -t dgx_h100 -n 4", "Unknown workload"),
+        (f"{VALIDATE} --memory --indices zipf", "--memory has neither"),
+        (f"{VALIDATE} --memory --gib 0.02", "--gib allows 0.02. Give it more"),
+        pytest.param(f"{VALIDATE} --memory --device cuda", "no CUDA dev", marks=NO_CUDA),
+        ("calibrate --share 0", "not in the range"),
+        ("calibrate -o machine.txt", "must end in .toml"),
         # workload show
         ("workload show nothing", "Unknown workload 'nothing'"),
         ("workload show dlrm-856 --sort byte", "Unknown column 'byte'; did you mean bytes?"),
@@ -94,12 +117,13 @@ def benchmark(name: str, parameters: str) -> str:
     ],
 )
 def test_bad_input_gets_one_sentence_and_exit_code_2(shardbench, tmp_path, command, said):
+    """No command writes a file before it has checked its input."""
     code, out, err = shardbench(*shlex.split(command))
     assert (code, out) == (2, "")
     lines = [line for line in err.splitlines() if line and not line.startswith(STAGES)]
     assert said in lines[-1]
     assert len(lines) == 1
-    assert not list(tmp_path.iterdir())
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 PROBLEM = "-w micro[ops=10,inserts=2] -t dgx_h100 -n 4"

@@ -83,6 +83,7 @@ def repository(tmp_path):
 
 
 def test_a_range_is_installed_measured_in_turns_compared_and_drawn(releases, tmp_path):
+    """Each release has counts, times, a decision and a ratio to the oldest."""
     keep("1.0.0", "2.0.0")
     code, out, _ = releases("1.0.0..2.0.0", "--repeat", "3")
     assert code == 0
@@ -165,6 +166,7 @@ def test_releases_that_cannot_run_say_why_are_tried_again_and_the_others_go_on(
 
 
 def test_a_history_names_the_commits_that_change_calls_and_plans(history, repository):
+    """Commits that change neither are left out."""
     repository.version("the first")
     repository.version("a comment", steps=5)
     dearer = repository.version("Scan more (#41)", scans=9)
@@ -178,6 +180,7 @@ def test_a_history_names_the_commits_that_change_calls_and_plans(history, reposi
 
 
 def test_stored_commits_are_not_run_again(history, repository, tmp_path, monkeypatch):
+    """Counts of earlier code count if the driver says so."""
     repository.version("the first")
     repository.version("more", scans=9)
     first = history()
@@ -222,6 +225,7 @@ def test_counts_of_another_machine_are_used_and_times_are_not(
 
 
 def test_equal_files_are_run_once_and_tests_are_no_files_that_matter(history, repository):
+    """A commit that restores files has the counts of the first."""
     repository.version("the first")
     repository.version("more", scans=9)
     repository.version("back", scans=1)
@@ -237,6 +241,7 @@ def test_equal_files_are_run_once_and_tests_are_no_files_that_matter(history, re
 
 
 def test_commits_that_do_not_run_are_grouped_and_cast_doubt(history, repository):
+    """A step after them may come from any of them."""
     repository.version("the first")
     for number in range(2):
         repository.version(f"broken {number}", broken=True)
@@ -253,6 +258,7 @@ def test_commits_that_do_not_run_are_grouped_and_cast_doubt(history, repository)
 
 
 def test_a_step_that_came_from_elsewhere_is_traced_to_its_commit(history, repository):
+    """A commit outside of the planner's files may change its calls."""
     repository.version("the first")
     repository.commit("words", {"README": "a library"})
     helper = repository.version("Help more", steps=500)
@@ -267,6 +273,7 @@ def test_a_step_that_came_from_elsewhere_is_traced_to_its_commit(history, reposi
 
 
 def test_find_bisects_to_the_commit_and_says_what_it_did(history, repository):
+    """Few commits are run, and stored ones are not run again."""
     first = repository.version("version 0")
     names = [
         repository.version(f"version {n}", scans=9 if n > 21 else 1, plan=n) for n in range(40)
@@ -283,6 +290,7 @@ def test_find_bisects_to_the_commit_and_says_what_it_did(history, repository):
 
 
 def test_a_commit_is_judged_by_an_earlier_one_as_the_gate_does(history, repository):
+    """Exit codes are those of the gate."""
     first = repository.version("the first", broken=True)
     for scans, plan in ((100, 3), (101, 3), (200, 3), (200, 4)):
         repository.version(f"{scans} {plan}", scans=scans, plan=plan)
@@ -330,6 +338,7 @@ def test_an_error_is_not_a_verdict_of_the_gate(history, repository, tmp_path):
 )
 @pytest.mark.usefixtures("releases")
 def test_bad_input_gets_one_sentence(shardbench, repository, tmp_path, command, named):
+    """Exit code 2, and nothing on standard output."""
     repository.version("the first")
     repository.version("the second", plan=4, scans=1)
     (tmp_path / "empty").mkdir()

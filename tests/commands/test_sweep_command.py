@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-import toy
+import toy_registries
 
 from harness.measuring.environment import MACHINE
 from harness.store.cells import CellStore
@@ -27,7 +27,7 @@ QUICK = ("--seconds", "0.01", "--budget", "30")
 @pytest.fixture
 def shardbench(shardbench, use_families, tmp_path):
     """Return a function that runs a command with the toy family and one of its suites."""
-    use_families(toy.toy_registry)
+    use_families(toy_registries.toy_registry)
     (tmp_path / "tiny.toml").write_text(SUITE)
     return shardbench
 
@@ -37,6 +37,7 @@ def cells(path: Path) -> list[str]:
 
 
 def test_a_suite_is_measured_told_of_and_not_measured_again(shardbench, tmp_path):
+    """Failures are listed, and a second sweep measures nothing."""
     code, out, err = shardbench("sweep", "tiny.toml", *QUICK)
     assert code == 0, err
     assert out.splitlines() == [
@@ -62,6 +63,7 @@ def test_a_suite_is_measured_told_of_and_not_measured_again(shardbench, tmp_path
 
 
 def test_what_is_cut_short_is_gone_on_with_and_damage_is_moved_aside(shardbench, tmp_path):
+    """A report leaves a damaged file as it is; a sweep repairs it."""
     path = tmp_path / "mine.jsonl"
     shardbench("sweep", "tiny.toml", *QUICK, "--results", "mine.jsonl")
     whole = cells(path)
@@ -81,6 +83,7 @@ def test_what_is_cut_short_is_gone_on_with_and_damage_is_moved_aside(shardbench,
 def test_results_of_another_machine_are_kept_beside_with_the_reason(
     shardbench, tmp_path, monkeypatch
 ):
+    """Times of two machines are never in one file."""
     monkeypatch.setenv(MACHINE, "")
     path = tmp_path / "results" / "tiny.jsonl"
     shardbench("sweep", "tiny.toml", *QUICK)
@@ -95,6 +98,7 @@ def test_results_of_another_machine_are_kept_beside_with_the_reason(
 
 
 def test_what_would_run_is_listed(shardbench, tmp_path):
+    """A dry run measures and writes nothing."""
     said = {}
     for names in ("tiny.toml", "default", "toy", ""):
         code, out, _ = shardbench("sweep", *filter(None, [names]), "--dry-run")
@@ -110,6 +114,7 @@ def test_what_would_run_is_listed(shardbench, tmp_path):
 
 
 def test_where_nothing_is_ok_it_ends_with_1(shardbench, tmp_path):
+    """A suite that only fails is no success."""
     text = SUITE.replace('"same", "raises", "missing"', '"raises"') + "\n"
     (tmp_path / "bad.toml").write_text(text.replace("workloads", 'against = "raises"\nworkloads'))
     code, out, _ = shardbench("sweep", "bad.toml", *QUICK)
@@ -118,6 +123,7 @@ def test_where_nothing_is_ok_it_ends_with_1(shardbench, tmp_path):
 
 
 def test_a_second_one_on_the_file_is_refused(shardbench, tmp_path):
+    """Sweeps, reports and comparisons lock their file of results."""
     path, other = (tmp_path / "results" / f"{name}.jsonl" for name in ("tiny", "report"))
     compare = ("compare", "toy", "-w", "toy", "-t", "dgx_a100_80gb", "-n", "2")
     with hold(path), hold(other):
@@ -125,22 +131,3 @@ def test_a_second_one_on_the_file_is_refused(shardbench, tmp_path):
             code, out, err = shardbench(*arguments)
             assert (code, out) == (1, "")
             assert re.search(r"Process \d+ is measuring into \S+; wait .*\n", err)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["none.toml"], "none.toml cannot be read: No such file or directory."),
-        (["defalt"], "Unknown suite or family 'defalt'; did you mean default?"),
-        ([","], "Name a suite: a .toml file, default, large, or families."),
-        (["tiny.toml", "--executor", "dask"], "--executor dask needs --scheduler"),
-        (["tiny.toml", "--scheduler", "x"], "--executor dask needs --scheduler, and nothing else"),
-        (["tiny.toml", "--seconds", "nan"], "nan is not a finite number"),
-    ],
-)
-def test_bad_input_gets_one_sentence_and_code_2(shardbench, tmp_path, arguments, said):
-    code, out, err = shardbench("sweep", *arguments)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert "Traceback" not in err
-    assert not (tmp_path / "results").exists()

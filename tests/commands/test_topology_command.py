@@ -83,22 +83,6 @@ class TestCheck:
         assert code == 1
         assert "write local_world_size=72, without pod_size" in out
 
-    def test_presets_are_clean(self, topology):
-        """No preset has a trap."""
-        for name in presets():
-            code, out, _ = topology("check", name)
-            assert (code, f"{name}: nothing found; compared with the data" in out) == (0, True)
-
-    def test_one_of_several_rows_can_be_named(self, topology, tmp_path):
-        """FILE.csv#NAME is one row of a file."""
-        lines = (EXAMPLES / "traps.csv").read_text().splitlines()
-        good = "good,H100 SXM,8,1,85020639232,274877906944,450000000,50000000,3350000000,31500000"
-        (tmp_path / "two.csv").write_text("\n".join([*lines, good]) + "\n")
-        assert topology("check", "two.csv")[0] == 1
-        assert topology("check", "two.csv#good")[0] == 0
-        code, _, err = topology("check", "two.csv#none")
-        assert (code, "Unknown topology in two.csv 'none'" in err) == (2, True)
-
     def test_what_a_file_holds_cannot_write_to_the_terminal(self, topology, tmp_path):
         """Control characters are escaped."""
         row = "a\x1b[2J,T\x1b4,\x1b,1,1,1,1,1,1,1"

@@ -1,16 +1,26 @@
-"""`shardbench workload`: command lines, output, and written files."""
+"""`shardbench workload`: command lines, output, written files, and the family of a workload."""
 
 import re
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import toy_registries
+from hypothesis import given, strategies as st
 
+from harness.contract import Column
+from harness.contract.registry import Registry
+from harness.model.errors import UsageError
+from harness.model.ids import WorkloadSpec
 from harness.planning.capture import capture
 from harness.topologies.lookup import find_topology
 from planners.embedding.problem import build
 from planners.embedding.tables.files import read_tables
-from planners.embedding.workloads.catalog import WorkloadSpec, load_tables
+from planners.embedding.workloads.catalog import load_tables
+from shardbench.commands.workload import distribution
+from shardbench.problems import able_family
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 ON_MACHINES = ["-t", "dgx_h100", "-n", "16"]
@@ -105,3 +115,78 @@ def test_a_failed_import_leaves_what_was_there(workload):
     assert workload("import", "mine.csv", "-o", "out.csv")[0] == 2
     assert "is the source itself" in workload("import", "mine.csv", "-o", "./mine.csv")[2]
     assert Path("out.csv").read_text() == "rows,dim,pooling_factor\n5,4,1\n"
+
+
+def family_of(workload: str) -> str:
+    (family,) = toy_registries.bounded_registry().families
+
+    def known(name: str):
+        def label(spec: WorkloadSpec) -> WorkloadSpec:
+            if not spec.name.startswith(name):
+                raise UsageError(f"Unknown workload; did you mean {name}?")
+            return spec
+
+        return replace(family, name=name, label=label)
+
+    families = Registry([known("cat"), known("cattle"), known("dog")])
+    spec = WorkloadSpec.parse(workload)
+    return able_family(families, "", "planning", "plan", spec).name
+
+
+def test_a_workload_of_one_family_needs_no_name():
+    """The only family that knows the workload is taken."""
+    assert family_of("dog") == "dog"
+    assert family_of("cat[size=3]") == "cat"
+
+
+def test_one_of_two_families_or_of_none_is_refused():
+    """Two families that know a workload need a name."""
+    with pytest.raises(UsageError, match="Name a family"):
+        family_of("cattle")
+    with pytest.raises(UsageError, match="did you mean"):
+        family_of("bird")
+
+
+columns = st.sampled_from(
+    [
+        Column("weight", kind=kind, scale=scale)
+        for kind in ("count", "number", "bytes")
+        for scale in ("log", "linear")
+    ]
+)
+numbers = st.one_of(
+    st.integers(0, 10**15), st.integers(1, 300), st.floats(1e-3, 1e12), st.sampled_from([0, 1e-6])
+)
+
+
+@given(columns, st.lists(numbers, min_size=1, max_size=60))
+def test_every_part_is_in_one_range_and_the_ranges_touch(column, values):
+    """Ranges contain their values, but for those that are equal to a rounded edge."""
+    bars = distribution(column, values)
+    assert sum(parts for _, _, parts in bars) == len(values)
+    if all(low == high for low, high, _ in bars):
+        distinct = sorted(set(values))
+        assert [(low, parts) for low, _, parts in bars] == [(v, values.count(v)) for v in distinct]
+        return
+    assert len(bars) < 80
+    assert bars[0][0] <= min(values) * (1 + 1e-6)
+    assert max(values) <= bars[-1][1] * (1 + 1e-6)
+    assert all(first[1] == second[0] for first, second in pairwise(bars))
+    for low, high, parts in bars:
+        inside = sum(low * (1 + 1e-9) < value < high * (1 - 1e-9) for value in values)
+        at_most = sum(low * (1 - 1e-6) <= value <= high * (1 + 1e-6) for value in values)
+        assert inside <= parts <= at_most or (low, high, parts) in (bars[0], bars[-1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "edges"),
+    [
+        ("bytes", [2**n for n in range(10, 40)], [16**n for n in range(2, 11)]),
+        ("count", [10**n for n in range(9)], [10**n for n in range(10)]),
+        ("number", [n / 10 for n in range(10, 60)], [1, 2, 4, 8]),
+    ],
+)
+def test_ranges_end_at_powers_of_the_largest_base_that_gives_enough(kind, values, edges):
+    """Bytes have powers of 16, other numbers of 10, and few ranges powers of 2."""
+    bars = distribution(Column("weight", kind=kind, scale="log"), values)
+    assert [bars[0][0], *(high for _, high, _ in bars)] == edges

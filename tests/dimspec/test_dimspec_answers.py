@@ -1,7 +1,7 @@
 """Answers that are wrong are refused, and every change of an answer changes its fingerprint."""
 
 from dataclasses import replace
-from math import inf, nan
+from math import nan
 
 import pytest
 from small_streams import SEARCHES, problem_of
@@ -66,23 +66,12 @@ NO_STEP = "does not make"
     ("path", "comms", "cost", "said"),
     [
         ([], [], NOTHING, NO_WAY),
-        ([FROM], [], PAID, NO_WAY),
         ([TO, FROM], [MOVE], PAID, NO_WAY),
         ([FROM, ()], [gather(0, 0)], PAID, NO_WAY),
-        ([(), TO], [split(1, 0)], PAID, NO_WAY),
         ([FROM, TO], [], PAID, "0 steps join 2 partitions."),
-        ([FROM, TO], [MOVE, MOVE], PAID, "2 steps join 2 partitions."),
         ([FROM, TO], [MOVE._replace(logical_process_axis=1)], PAID, NO_STEP),
-        ([FROM, TO], [MOVE._replace(gather_dim=1, shard_dim=0)], PAID, NO_STEP),
         ([FROM, TO], [MOVE._replace(pattern="anything")], PAID, NO_STEP),
-        ([FROM, TO], [gather(0, 0)], PAID, NO_STEP),
         ([FROM, (), TO], [gather(0, 0), split(0, 0)], PAID, NO_STEP),
-        (
-            [FROM, ((0, (0,)), (2, (1,))), FROM, TO],
-            [split(2, 1), gather(2, 1), MOVE],
-            PAID,
-            NO_STEP,
-        ),
         (
             [FROM, ((0, (0,)), (1, (7,))), FROM, TO],
             [split(1, 7), gather(1, 7), MOVE],
@@ -90,7 +79,6 @@ NO_STEP = "does not make"
             NO_STEP,
         ),
         ([FROM, TO], [MOVE], Cost(nan, 1.0, 1.0), "its cost is Cost(forward=nan"),
-        ([FROM, TO], [MOVE], Cost(1.0, inf, inf), "its cost is Cost(forward=1.0, backward=inf"),
         ([FROM, TO], [MOVE], Cost(1.0, 1.0, -2.0), "its cost is Cost("),
     ],
 )
@@ -151,15 +139,11 @@ def a_bit_more(field):
     "change",
     [
         changed(path=lambda path: path[:-1]),
-        changed(path=lambda path: (((0, (0, 1)),), *path[1:])),
-        changed(comms=lambda comms: comms[1:]),
         changed(comms=lambda comms: (comms[0]._replace(gather_dim=5), *comms[1:])),
         changed(cost=a_bit_more("forward")),
-        changed(cost=a_bit_more("backward")),
         changed(cost=a_bit_more("total")),
         lambda a: replace(a, costs=[*a.costs[:-2], a.costs[-2] * (1 + 2**-52), a.costs[-1]]),
         lambda a: replace(a, costs=a.costs[:-1]),
-        lambda a: replace(a, conversions=a.conversions[:-1]),
         lambda a: replace(a, conversions=a.conversions[::-1]),
     ],
 )

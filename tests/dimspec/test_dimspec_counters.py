@@ -87,17 +87,3 @@ def test_a_third_mesh_axis_is_not_applicable_to_colossalais_search():
     with pytest.raises(NotApplicable, match="more than 2 axes"):
         FAMILY.reference.prepared(cube)
     assert FAMILY.find("interned").prepared(cube).run().costs
-
-
-def test_variants_keep_their_names_and_what_they_claim():
-    """Results and expectations of earlier releases name them."""
-    real = ["colossalai-0.4.0", "colossalai-0.4.1", "colossalai-0.4.1+interned"]
-    assert list(FAMILY.variants) == [*SEARCHES, *real]
-    assert FAMILY.reference.name == "eager-dict"
-    same_as = {name: variant.same_as for name, variant in FAMILY.variants.items()}
-    assert [name for name, same in same_as.items() if same is None] == ["eager-dict", "optimal"]
-    claims = {name: each.claim for name, each in FAMILY.variants.items() if each.claim}
-    assert list(claims) == ["lazy-dict", "colossalai-0.4.1"]
-    assert {(claim.before, claim.after, claim.unit) for claim in claims.values()} == {
-        (56.79, 31.93, "s")
-    }

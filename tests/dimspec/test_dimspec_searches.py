@@ -3,17 +3,16 @@
 from math import inf
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
 from small_streams import GREEDY, SEARCHES, converted, problem_of, queries
 
-from planners.dimspec.conversion.greedy import DimSpec, GreedySearch, build_differences
+from planners.dimspec.conversion.greedy import DimSpec, GreedySearch
 from planners.dimspec.conversion.interned import InternedSearch
 from planners.dimspec.conversion.steps import (
     ALL_TO_ALL,
     GATHER,
     NO_CONVERSION,
     SPLIT,
-    CommSpec,
     Mesh,
     Partition,
     after_step,
@@ -98,67 +97,6 @@ def test_the_order_of_dimensions_decides_between_equally_near_steps():
         for name in GREEDY:
             path = converted(SEARCHES[name](), Query(SQUARE, (8, 8), source, ())).path
             assert path[1] == source[1:]
-
-
-@pytest.mark.parametrize(
-    ("rank", "partition", "expected"),
-    [
-        (2, ((0, (1,)),), [(GATHER, 0, 0, 1), (ALL_TO_ALL, 0, 1, 1), (SPLIT, 1, 1, 0)]),
-        (  # of two sharded dimensions, the later one gives its axis
-            3,
-            ((2, (1,)), (0, (0,))),
-            [
-                (GATHER, 2, 2, 1),
-                (GATHER, 0, 0, 0),
-                (ALL_TO_ALL, 0, 1, 0),
-                (ALL_TO_ALL, 2, 0, 1),
-                (ALL_TO_ALL, 2, 1, 1),
-            ],
-        ),
-        # axes of a dimension increase, so these two are never brought together
-        (2, ((0, (1,)), (1, (0,))), [(GATHER, 0, 0, 1), (GATHER, 1, 1, 0)]),
-        (2, ((0, (0, 1)),), [(GATHER, 0, 0, 1)]),
-        (1, (), [(SPLIT, 0, 0, 0), (SPLIT, 0, 0, 1)]),
-    ],
-)
-def test_candidates_come_in_colossalais_order(rank, partition, expected):
-    """Gathers by order of sharding, then all-to-alls, then splits by dimension and axis."""
-    assert list(candidate_steps(dict(partition), rank, 2)) == expected
-
-
-@given(
-    size=st.integers(1, 9),
-    alpha=st.floats(0, 10),
-    beta=st.sampled_from([1.0, 1e-9, 4 / 300e9]) | st.floats(0, 10),
-    elements=st.integers(1, 10**12),
-)
-def test_a_step_costs_what_colossalai_counts(size, alpha, beta, elements):
-    """The costs are equal to the last bit."""
-    gathered = alpha + beta * (size - 1) / size * elements + 0.1
-    moved = alpha + beta * (size - 1) / size / size * elements * (size / 2) + 0.001
-    for pattern, costs in (
-        (GATHER, (gathered, 100.0)),
-        (ALL_TO_ALL, (moved, moved)),
-        (SPLIT, (100.0, gathered)),
-    ):
-        step = CommSpec(pattern, 0, 1, logical_process_axis=1)
-        mesh = Mesh((7, size), (3.0, alpha), (3.0, beta))
-        assert step_cost(mesh, step, elements) == (*costs, sum(costs))
-
-
-def test_differences_are_colossalais():
-    """The dictionary equals the table of release 0.4.1, row by row, and has no other names."""
-    names = ("R", "S0", "S1", "S01")
-    rows = ((0, 5, 5, 16), (20, 0, 31, 5), (20, 31, 0, 42), (46, 20, 57, 0))
-    table = {
-        (source, target): points
-        for source, row in zip(names, rows, strict=True)
-        for target, points in zip(names, row, strict=True)
-    }
-    assert build_differences() == build_differences(copies_names=True) == table
-    assert difference_points((1, 2), (0, 1, 2)) == 20 + 6 + 20 + 6 + 5 + 6 + 5 + 6 + 5
-    with pytest.raises(KeyError, match="S2"):
-        DimSpec((2,), None).difference(DimSpec((), None))
 
 
 def least_costs(mesh: Mesh, shape: tuple[int, ...], source: Partition) -> dict[Partition, float]:

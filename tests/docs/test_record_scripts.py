@@ -1,5 +1,6 @@
 """The scripts of the record print their tables, on small problems and on a CPU."""
 
+import importlib
 import re
 import runpy
 import subprocess
@@ -16,6 +17,7 @@ SCRIPTS = ROOT / "record" / "scripts"
 # The arguments for a small problem, and the number of rows.
 SMALL = {
     "fsdp_step.py": ("1", 11),
+    "links.py": ("", 18),
     "large_problems.py": (
         "compiled@synthetic[tables=4]/dgx_h100:8 certified@synthetic[tables=4]/dgx_h100:8",
         2,
@@ -65,7 +67,18 @@ def test_ranks_of_two_plans_are_stepped_and_compared(monkeypatch):
     monkeypatch.syspath_prepend(SCRIPTS)
     functions = runpy.run_path(str(SCRIPTS / "sharded_step.py"))
     start_server_for([functions["FAMILY"]])
-    rows = list(functions["rows"]("synthetic[tables=4,weights=cpu,mib=4]", "dgx_h100", "cpu", 2))
+    rows = list(functions["rows"]("synthetic[tables=4,weights=cpu,mib=4]", "xeon_2core", "cpu", 2))
     assert rows[0][1].startswith("upstream")
     assert rows[0][-1] == "-"
     assert all(float(measured) > 0 for _, _, _, measured, *_ in rows)
+
+
+@pytest.mark.long
+def test_plans_are_trained_by_processes_and_compared(monkeypatch):
+    """Each plan has a measured time, and all but TorchRec's a ratio."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    trained_step = importlib.import_module("trained_step")
+    rows = trained_step.rows("synthetic[tables=4,weights=cpu,mib=4]", "xeon_2core", "cpu", 2)
+    assert rows[0][1].startswith("upstream")
+    assert rows[0][-1] == "-"
+    assert all(float(measured) > 0 for _, _, _, measured, _ in rows)

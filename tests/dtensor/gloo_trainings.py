@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import torch.multiprocessing as mp
-from optimizer_pairs import exact
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     get_optimizer_state_dict as optimizer_state,
@@ -27,6 +26,7 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
+from trainings import exact
 
 from planners.dtensor.accelerate import accelerate
 from planners.dtensor.optimizer.accelerate import OptimizerInfo, accelerate_optimizer

@@ -163,7 +163,7 @@ class RandomProgram:
                     if step.name.endswith("_"):  # it changes values that others share
                         made_up.update(range(number))
                 values.append(made[0] if isinstance(made, list | tuple) and made else made)
-                shown = described(made, has_values and number not in made_up)
+                shown = made is not None and described(made, has_values and number not in made_up)
                 if isinstance(made, Exception) and set(run.kinds) != {"plain"}:
                     shown = "error"  # which one depends on the function that is first to fail
                 found.append((step.name, [shown, seen]))

@@ -15,7 +15,7 @@ from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
-from planners.dtensor.problem import DTensorProblem, clear
+from planners.dtensor.problem import DTensorProblem
 from planners.dtensor.programs.world import make_mesh, playing_one_rank
 
 D = TypeVar("D", bound=Dispatch)
@@ -74,13 +74,9 @@ def played(enter: Callable[[], AbstractContextManager[E]] = nullcontext) -> Iter
 
 @contextmanager
 def running(dispatch: D) -> Iterator[D]:
-    """Install a dispatch with cold caches on one rank of a small host; clear the caches after."""
-    clear(dispatch)
-    try:
-        with playing_one_rank(RANKS_PER_HOST), dispatch.installed():
-            yield dispatch
-    finally:
-        clear(dispatch)
+    """Install a new dispatch with cold caches of torch, on one rank of a small host."""
+    with played(dispatch.installed):
+        yield dispatch
 
 
 def problem_of(text: str) -> DTensorProblem:

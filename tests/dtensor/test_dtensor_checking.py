@@ -1,7 +1,7 @@
 """Under `accelerate(check=...)` torch decides as well; ops decided differently stay with torch."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -10,7 +10,7 @@ import torch
 from outcomes import described
 from small_world import counted, mesh_of, placed
 from torch.distributed.tensor import Partial, Replicate, Shard
-from torch.distributed.tensor._op_schema import OutputSharding
+from torch.distributed.tensor._op_schema import OpStrategy, OutputSharding
 from torch_state import is_changed, torch_now
 
 from harness.contract import UsageError
@@ -49,52 +49,47 @@ def test_a_share_of_the_ops_is_checked_and_the_same_ones_each_time(step):
 # Wrong decisions
 
 
-@contextmanager
-def wrong_search() -> Iterator[None]:
-    search = cheapest.cheapest_strategy
+def wrong(owner: Any, name: str, change: Callable[..., Any]) -> Any:
+    """Let a function that decides ops answer wrongly for tanh."""
+    decide = getattr(owner, name)
 
-    def wrong(mesh: Any, schema: Any, *rest: Any, **options: Any) -> Any:
-        strategy = search(mesh, schema, *rest, **options)
-        if schema.op is aten.tanh.default:
-            made = cheapest._expand_exhaustively(mesh, schema, *rest, **options).strategies
-            strategy.strategies = [spec for spec in made if spec.output_spec.is_replicated()]
-        return strategy
+    def decided(*args: Any, **options: Any) -> Any:
+        answer = decide(*args, **options)
+        is_tanh = any(getattr(arg, "op", None) is aten.tanh.default for arg in args)
+        return change(answer, *args) if is_tanh else answer
 
-    with (
-        mock.patch.object(staying, "decide_without_redistribution", return_value=None),
-        mock.patch.object(cheapest, "cheapest_strategy", wrong),
-    ):
-        yield
+    return mock.patch.object(owner, name, decided)
 
 
-def wrong_decision() -> Any:
-    decide = staying.decide_without_redistribution
-
-    def wrong(schema: Any) -> Any:
-        sharding = decide(schema)
-        if schema.op is aten.tanh.default:
-            sharding.output_spec.placements = (Replicate(), Replicate())
-        return sharding
-
-    return mock.patch.object(staying, "decide_without_redistribution", wrong)
+def replicating(sharding: OutputSharding, *_: Any) -> OutputSharding:
+    sharding.output_spec.placements = (Replicate(), Replicate())
+    return sharding
 
 
-def wrong_meta() -> Any:
-    ask = tensor_meta.meta_of
-
-    def wrong(schema: Any) -> Any:
-        meta = ask(schema)
-        return meta._replace(dtype=torch.float64) if schema.op is aten.tanh.default else meta
-
-    return mock.patch.object(tensor_meta, "meta_of", wrong)
+def only_replicating(strategy: OpStrategy, *args: Any) -> OpStrategy:
+    made = cheapest._expand_exhaustively(*args).strategies
+    return OpStrategy([spec for spec in made if spec.output_spec.is_replicated()])
 
 
-@pytest.mark.parametrize("wrong", [wrong_search, wrong_decision, wrong_meta])
-def test_a_wrong_choice_is_caught_and_torch_chooses_from_then_on(wrong, step):
+WRONG = {
+    "decision": [(staying, "decide_without_redistribution", replicating)],
+    "meta": [(tensor_meta, "meta_of", lambda meta, _: meta._replace(dtype=torch.float64))],
+    "search": [
+        (staying, "decide_without_redistribution", lambda *_: None),
+        (cheapest, "cheapest_strategy", only_replicating),
+    ],
+}
+
+
+@pytest.mark.parametrize("part", WRONG)
+def test_a_wrong_choice_is_caught_and_torch_chooses_from_then_on(part, step):
     """A wrong decision after a miss gives one warning and torch's results."""
     expected = described(step(2))
     clear_torch_caches()
-    with wrong(), accelerate(check=1) as accelerated:
+    with ExitStack() as stack:
+        for change in WRONG[part]:
+            stack.enter_context(wrong(*change))
+        accelerated = stack.enter_context(accelerate(check=1))
         with pytest.warns(DifferentDecision, match=r"aten\.tanh"):
             assert described(step(2)) == expected
         assert described(step(2)) == expected

@@ -7,11 +7,11 @@ from unittest import mock
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from optimizer_pairs import Training, Weight, pair
 from small_world import mesh_of
 from torch.distributed import _functional_collectives
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.nn.utils import clip_grad_norm_
+from trainings import Training, Weight, pair
 
 from planners.dtensor.optimizer import clipping
 

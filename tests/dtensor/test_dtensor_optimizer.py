@@ -9,13 +9,23 @@ from functools import partial
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from optimizer_pairs import Weight, exact, pair
 from outcomes import outcome
-from random_trainings import ACTS, FUSED, IMPLEMENTATIONS, RULES, makers, under_mode, weights
 from small_world import mesh_of, placed
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._pytree import tree_map
+from trainings import (
+    ACTS,
+    FUSED,
+    IMPLEMENTATIONS,
+    RULES,
+    Weight,
+    exact,
+    makers,
+    pair,
+    under_mode,
+    weights,
+)
 
 from harness.contract import UsageError
 from planners.dtensor.optimizer import obstacles

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any
@@ -45,19 +45,24 @@ TYPES = (
 )
 
 
-@dataclass(frozen=True)
+# Five of the last five come to 17.5 since Python 3.12, and to more before.
+_POOLING_FACTORS = (0.3, 1.0, 2.5, 17.0, 5.2, 5.8, 2.8, 2.6, 1.1)
+
+
+@dataclass
 class Model:
     """A model: the arguments of a planner and of its method `plan`."""
 
     module: nn.Module
     topology: Topology
-    constraints: dict[str, ParameterConstraints]
+    constraints: dict[str, ParameterConstraints] = field(default_factory=dict)
+    fused_params: dict[str, Any] = field(default_factory=dict)
 
     @property
     def sharders(self) -> list[Any]:
         """Return new sharders for all kinds of modules."""
         return [
-            EmbeddingBagCollectionSharder(),
+            EmbeddingBagCollectionSharder(self.fused_params),
             EmbeddingCollectionSharder(),
             EmbeddingTowerSharder(),
             EmbeddingTowerCollectionSharder(),
@@ -88,7 +93,8 @@ def random_model(random: Random, most_tables: int = 4, unusual: bool = True) -> 
         for name in sizes
         if random.random() < 0.7
     }
-    return Model(module, topology, constraints)
+    fused = random.choice([{}, {"cache_load_factor": 0.15}, {"prefetch_pipeline": True}])
+    return Model(module, topology, constraints, fused)
 
 
 def _random_sizes(random: Random, most_tables: int) -> dict[str, tuple[int, int]]:
@@ -162,6 +168,7 @@ def _random_topology(random: Random, sizes: dict[str, tuple[int, int]], unusual:
 def random_constraints(random: Random, in_tower: bool = False) -> ParameterConstraints:
     """Return random constraints of a table; a table in a tower may have any sharding type."""
     types = kernels = cache = None
+    features = random.choice([1, 1, 2, 5])
     if not in_tower and random.random() < 0.7:
         types = [*random.sample(TYPES, random.randint(1, 4)), "table_wise"]
     if random.random() < 0.5:
@@ -173,9 +180,9 @@ def random_constraints(random: Random, in_tower: bool = False) -> ParameterConst
         compute_kernels=kernels,
         cache_params=cache,
         min_partition=random.choice([None, 16, 32]),
-        pooling_factors=[random.choice([1.0, 2.5, 10.0])],
-        num_poolings=random.choice([None, [2.0]]),
-        batch_sizes=random.choice([None, [64]]),
+        pooling_factors=random.choices(_POOLING_FACTORS, k=features),
+        num_poolings=random.choice([None, [2.0] * features]),
+        batch_sizes=random.choice([None, [64] * features]),
         is_weighted=random.random() < 0.3,
         stochastic_rounding=random.choice([None, False]),
         bounds_check_mode=random.choice([None, BoundsCheckMode.WARNING]),

@@ -5,7 +5,6 @@ import math
 from dataclasses import replace
 from unittest import mock
 
-import numpy as np
 import planned
 import pytest
 import torch
@@ -25,7 +24,6 @@ from planners.embedding.planning import PLANNING, document
 from planners.embedding.quality import quality
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.options import unmade_shards
-from planners.embedding.search.space import search_space
 
 GIB = 2**30
 ROWS, DIM = 100, 8
@@ -262,32 +260,22 @@ def test_a_plan_that_moves_little_is_refused_with_its_reason(reason, file):
         REFUSED[reason](file)
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.integers(0, 20), st.integers(0, 2), st.sampled_from([0, -1, 7]), st.data())
-def test_shards_that_are_not_created_move_the_same_bytes(seed, lost, grown, data):
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 20), st.integers(0, 2), st.data())
+def test_shards_that_are_not_created_move_the_same_bytes(seed, lost, data):
     """Moves are counted from layouts; here, from the shards that these create."""
     problem = the_problem(tables=6, gpus=8, seed=seed)
     enumerator = DistinctShardEnumerator(problem.topology, problem.batch_size, problem.constraints)
     options = enumerator.enumerate(problem.module, problem.sharders)
     tables = {}
     for option in options[:: data.draw(st.integers(1, 5))]:
-        rows = option.tensor.shape[0]
-        boxes = [
-            (top, left, top + high + grown * (top + high == rows), left + wide)
-            for (high, wide), (top, left) in zip(*unmade_shards(option).layout.cut(), strict=True)
-        ]
-        ranks = tuple(range(lost, lost + len(boxes)))
-        kind = option.sharding_type, option.compute_kernel
-        tables[option.fqn] = PlannedTable(*kind, tuple(boxes), ranks, 4)
+        cut = zip(*unmade_shards(option).layout.cut(), strict=True)
+        boxes = [(top, left, top + high, left + wide) for (high, wide), (top, left) in cut]
+        ranks, kind = range(lost, lost + len(boxes)), (option.sharding_type, option.compute_kernel)
+        tables[option.fqn] = PlannedTable(*kind, tuple(boxes), tuple(ranks), 4)
     plan = PlanTable(tables)
     unmade = plan.moves(options, 8)
-    assert all(unmade_shards(option) is not None for option in options)
-    for option in options:
-        option.shards  # noqa: B018  # creates the shards
+    assert all(option.shards for option in options)  # makes them
     made = plan.moves(options, 8)
     assert unmade.home.tolist() == made.home.tolist()
     assert unmade.weight.tolist() == made.weight.tolist()
-    away = np.where(made.home < 0, made.weight, 0)
-    space = search_space(options)
-    expected = np.add.reduceat(away, space.first_shard[:-1])
-    assert unmade.least_moved(space).tolist() == expected.tolist()

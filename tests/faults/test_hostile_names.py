@@ -141,6 +141,7 @@ def test_files_stay_in_the_folder_and_can_be_read(folder):
 
 
 def test_families_whose_names_are_alike_have_files_of_their_own(tmp_path):
+    """File names of figures differ, whatever the letters of families."""
     names = ("a b", "a-b", "A-B", "x" * 300, "x" * 301, "how")
     ladder = {
         "slow-copy": {"decision": "reference"},
@@ -182,18 +183,21 @@ def test_what_a_report_shows_has_a_glyph_and_keeps_its_meaning(text):
     ],
 )
 def test_markdown_shows_a_text_as_it_is(text, shown):
+    """Marks of Markdown are escaped, and code stays code."""
     assert markdown(text) == shown
     assert code("a`b``c") == "```a`b``c```"
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1+1|cmd", "@SUM(1)"])
 def test_a_spreadsheet_computes_no_text_and_keeps_numbers(text):
+    """Cells that would be formulas get an apostrophe."""
     frame = pd.DataFrame({text: [text], "number": [-1.5]})
     rows = list(csv.reader(io.StringIO(as_csv(frame))))
     assert rows == [[f"'{text}", "number"], [f"'{text}", "-1.5"]]
 
 
 def test_a_terminal_shows_markup_as_it_is(capsys):
+    """Neither links nor emoji of rich are made of texts."""
     row = ("[link=file:///]x[/link]", ":smile: [/]")
     table = table_of([row], text_column("[red]", 0), text_column(":tm:", 1))
     display.show(as_terminal(table, "[bold]title[/bold]"))
@@ -203,6 +207,7 @@ def test_a_terminal_shows_markup_as_it_is(capsys):
 
 
 def test_templates_escape_and_nothing_is_marked_safe():
+    """No template can put a text into a page as markup."""
     assert templates().autoescape is True
     for path in TEMPLATES.glob("*.j2"):
         assert not re.search(r"\|\s*safe\b|autoescape", path.read_text(encoding="utf-8")), path

@@ -60,6 +60,7 @@ def records(path):
 @example(content=b"\n" * 10_000)
 @example(content=b'"' + b"x" * 10**7 + b'"\n')
 def test_any_bytes_are_refused_in_one_sentence_or_hold_nothing(path, content):
+    """Large and deep lines take no longer than others."""
     path.write_bytes(content)
     assert read_or_refused(partial(read_results, path), str(path)) is None
     assert not read_or_refused(partial(records, path), str(path))
@@ -76,6 +77,7 @@ def test_any_bytes_are_refused_in_one_sentence_or_hold_nothing(path, content):
 @example(wanted=[(("quality", "max_widget_ms"), "put", 1e-320)])
 @example(wanted=[(("decision",), "put", "different")])
 def test_a_changed_line_is_left_out_or_shown_and_the_other_is_shown(path, wanted):
+    """A note says what is left out."""
     line = copy.deepcopy(WHOLE)
     change(line, wanted)
     path.write_text(json.dumps(line) + "\n" + json.dumps(OTHER) + "\n")
@@ -92,6 +94,7 @@ EXTREMES = (0, 1e-99, 1e99, 10**90, 1e-15, 1e15, 3)
 
 @pytest.mark.parametrize("seed", range(3))
 def test_figures_are_drawn_of_any_numbers(tmp_path, seed):
+    """Zero, tiny and huge values have axes."""
     numbers = [*EXTREMES[seed:], *EXTREMES[:seed]]
     lines = [*family_lines((10, 20, 40)), *past_lines((400,), (400,)), over_budget("late", 20)]
     for place, line in enumerate(lines):
@@ -113,5 +116,6 @@ def test_figures_are_drawn_of_any_numbers(tmp_path, seed):
 
 @pytest.mark.parametrize("text", [text for text in TEXTS if "@" not in text])
 def test_texts_of_every_kind_can_be_told(path, text):
+    """All parts of a report are made of them."""
     line = copy.deepcopy(WHOLE) | dict.fromkeys(("reason", "source", "summary", "purpose"), text)
     assert told(write(path, [line, OTHER])).records

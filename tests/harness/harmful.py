@@ -9,7 +9,6 @@ import ctypes
 import gc
 import mmap
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -78,11 +77,6 @@ def segfaults(_: ToyProblem) -> None:
     ctypes.string_at(0)
 
 
-@harm("The child process was killed by signal 6 (SIGABRT) without a result.")
-def aborts(_: ToyProblem) -> None:
-    os.abort()
-
-
 @harm("The child process ended with exit code 0 without a result.")
 def leaves(_: ToyProblem) -> None:
     os._exit(0)
@@ -96,11 +90,6 @@ def exits(_: ToyProblem) -> None:
 @harm("KeyboardInterrupt")
 def interrupts(_: ToyProblem) -> None:
     raise KeyboardInterrupt
-
-
-@harm("GeneratorExit")
-def generator_exits(_: ToyProblem) -> None:
-    raise GeneratorExit
 
 
 @harm("RecursionError: maximum recursion depth exceeded")
@@ -147,12 +136,6 @@ def open_connections() -> list[Connection]:
 def sends_garbage(_: ToyProblem) -> None:
     for connection in open_connections():
         os.write(connection.fileno(), b"no message at all")
-
-
-@harm("The child process sent something that is no message.")
-def sends_something_else(_: ToyProblem) -> None:
-    for connection in open_connections():
-        connection.send_bytes(pickle.dumps({"not": "a message"}))
 
 
 @harm("passed its memory limit of 8 GiB")

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import toy
+import toy_registries
 
 from harness.measuring.request import Request
 from harness.model.ids import WorkloadSpec
@@ -38,7 +39,7 @@ def left(path: Path, requests: list[Request], several: bool = False) -> list[Req
 
 def swept(path: Path, requests: list[Request], at_once: int = 2) -> list[Finished]:
     """Measure what is left of requests."""
-    options = {"registry": toy.toy_registry, "at_once": at_once}
+    options = {"registry": toy_registries.toy_registry, "at_once": at_once}
     return list(sweep(left(path, requests), CellStore(path), SETTINGS, **options))
 
 

@@ -60,6 +60,7 @@ def imports(package: str) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("package", ALLOWED)
 def test_imports_point_one_way(package: str):
+    """A package imports only those below it."""
     forbidden = ALLOWED.keys() - {package, *ALLOWED[package]}
     assert {
         (file, name)
@@ -69,6 +70,7 @@ def test_imports_point_one_way(package: str):
 
 
 def test_planners_import_of_the_harness_its_contract_alone():
+    """Authors of planners need no other module."""
     public = [name for name, value in vars(contract).items() if not ismodule(value)]
     allowed = {f"harness.contract.{name}" for name in public}
     of_harness = {name for _, name in imports("planners") if name.partition(".")[0] == "harness"}
@@ -76,6 +78,7 @@ def test_planners_import_of_the_harness_its_contract_alone():
 
 
 def test_the_harness_knows_no_planner_and_no_library_of_one_by_name():
+    """A family can be deleted without a change of the harness."""
     families = [path.name for path in (ROOT / "planners").iterdir() if path.is_dir()]
     names = "|".join([*(name for name in families if not name.startswith("_")), *LIBRARIES])
     named = re.compile(rf"\b({names})\b", re.IGNORECASE)
@@ -127,6 +130,7 @@ def circle(edges: Mapping[str, set[str]]) -> list[str]:
 
 
 def test_no_files_import_each_other_in_a_circle():
+    """Neither files nor folders have cycles."""
     assert circle(dependencies()) == []
 
 
@@ -143,6 +147,7 @@ def test_no_rooms_import_each_other_in_a_circle():
 
 
 def test_no_library_that_takes_seconds_is_imported_to_list_the_variants():
+    """Listing works quickly, and without the libraries."""
     script = """
 import sys
 import shardbench.cli

@@ -29,6 +29,7 @@ def imported(path: Path) -> set[str]:
 
 
 def test_what_is_imported_is_declared():
+    """Optional libraries belong to an extra; those of jobs are not declared."""
     files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     found = set().union(*map(imported, files)) - sys.stdlib_module_names - {*PACKAGES}
     assert found >= NOT_DECLARED
@@ -41,6 +42,7 @@ def test_what_is_imported_is_declared():
 
 
 def test_what_is_pinned_is_allowed():
+    """The ranges of the project contain the releases that it is tested with."""
     pinned = re.findall(
         r"^([\w-]+)==([\w.]+)", (ROOT / "requirements.txt").read_text("utf-8"), re.MULTILINE
     )

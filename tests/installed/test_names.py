@@ -14,6 +14,7 @@ import shardbench
 
 
 def test_importing_it_imports_nothing_else():
+    """A job that imports shardbench pays for no library."""
     script = "import sys; import shardbench; print(*sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
@@ -25,6 +26,7 @@ def test_importing_it_imports_nothing_else():
 
 @pytest.mark.parametrize("name", sorted({*shardbench.__all__} - {"accelerate_colossalai"}))
 def test_a_name_is_the_object_of_its_module(name: str):
+    """Names print, pickle and compare as the objects of their modules."""
     module, _, attribute = shardbench._HOMES[name].partition(":")
     value = getattr(shardbench, name)
     assert value is getattr(import_module(module), attribute)
@@ -32,6 +34,7 @@ def test_a_name_is_the_object_of_its_module(name: str):
 
 
 def test_types_say_the_same_as_what_runs():
+    """Type checkers see every name from its home."""
     tree = ast.parse(Path(shardbench.__file__).read_text(encoding="utf-8"))
     typed = {
         alias.asname or alias.name: f"{node.module}:{alias.name}"
@@ -57,6 +60,7 @@ def test_types_say_the_same_as_what_runs():
 def test_what_is_missing_is_said_in_one_sentence(
     tmp_path: Path, missing: str, name: str, install: str
 ):
+    """The sentence has the command that installs it."""
     made = MadeEnvironment(tmp_path, without=(missing, f"{missing}_cpu"))
     done = made.run(made.python, "-c", f"from shardbench import {name}", path=ROOT)
     assert done.stderr.splitlines()[-1] == (
@@ -84,6 +88,7 @@ print(accelerated.cache_info().hits)
 
 @pytest.mark.long
 def test_accelerate_works_where_torch_alone_is(tmp_path: Path):
+    """Neither TorchRec nor numba is needed."""
     others = (
         "torchrec", "fbgemm_gpu", "fbgemm_gpu_cpu", "numba", "scipy", "highspy", "pandas",
         "matplotlib", "click", "rich",
@@ -95,6 +100,7 @@ def test_accelerate_works_where_torch_alone_is(tmp_path: Path):
 
 
 def test_a_package_of_the_same_name_is_named_with_its_file(tmp_path: Path):
+    """A package that hides one of ours is an error with its place."""
     other = tmp_path / "harness" / "__init__.py"
     other.parent.mkdir()
     other.touch()

@@ -11,6 +11,8 @@ from environments import ROOT, MadeEnvironment
 from packaging.utils import canonicalize_name
 from release import check_contents, copy_inputs
 
+from harness.execution.upstream import folder
+
 pytestmark = pytest.mark.long
 
 TABLES = "name,rows,dim,pooling_factor\nuser,100000,64,1\nitem,50000,32,10\nquery,1000,16,5\n"
@@ -66,6 +68,7 @@ def shardbench(environment: MadeEnvironment, *words: str) -> str:
 
 
 def test_it_lists_compares_and_plans(made: MadeEnvironment):
+    """Commands work outside of a checkout."""
     assert "embedding " in shardbench(made, "list")
     compared = shardbench(
         made, "compare", "dimspec", "-w", "all-pairs[rank=2,mesh=2x2]", "-t", "dgx_h100", "-n", "4",
@@ -82,10 +85,49 @@ def test_it_lists_compares_and_plans(made: MadeEnvironment):
 
 
 def test_the_snippets_of_readme_run(made: MadeEnvironment):
+    """Drop-ins work in a job, with the wheel alone."""
     script = ROOT / "tests" / "installed" / "readme_job.py"
     done = made.run(made.python, "-I", script, ROOT / "README.md", NUMBA_DISABLE_JIT="1")
     assert done.returncode == 0, done.stderr
     assert "shardbench" in done.stdout
+
+
+WITH_VLLM = """
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+import torch
+
+# The real policy in empty parent packages; the real ones import libraries of GPUs.
+for name in ("vllm", "vllm.distributed", "vllm.distributed.eplb", "vllm.distributed.eplb.policy"):
+    package = sys.modules[name] = ModuleType(name)
+    package.__path__ = sys.argv[1:] if name.endswith("policy") else []
+    package.__spec__ = ModuleSpec(name, None, is_package=True)
+sys.modules["vllm"].__version__ = "0.33.0"
+from shardbench import accelerate_experts
+from vllm.distributed.eplb.policy.default import DefaultEplbPolicy as policy
+
+call = (torch.arange(32.0).reshape(2, 16), 24, 1, 1, 4)
+expected = policy.rebalance_experts(*call)
+with accelerate_experts() as accelerated:
+    assert torch.equal(policy.rebalance_experts(*call), expected)
+print(accelerated.info().ours)
+"""
+
+
+def test_without_an_engine_for_experts_it_is_named(made: MadeEnvironment):
+    """`accelerate_experts` loads from the wheel, and says in one sentence what is missing."""
+    done = made.run(made.python, "-c", "import shardbench; shardbench.accelerate_experts()")
+    assert done.returncode == 1
+    assert done.stderr.endswith("Name the engine, vllm or sglang: none is installed.\n")
+
+
+@pytest.mark.upstreams("vllm-eplb-0.33.0")
+def test_experts_of_an_engine_are_accelerated(made: MadeEnvironment):
+    """The policy of vLLM's release places experts as without the wheel's drop-in."""
+    policy = folder("vllm-eplb-0.33.0").absolute()
+    done = made.run(made.python, "-c", WITH_VLLM, policy, NUMBA_DISABLE_JIT="1")
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
 TYPED = """
@@ -110,6 +152,7 @@ ignore_missing_imports = True
 
 
 def test_a_type_checker_sees_real_types(made: MadeEnvironment):
+    """Results of drop-ins have types, and wrong arguments are errors."""
     (made.folder / "job.py").write_text(TYPED, encoding="utf-8")
     (made.folder / "mypy.ini").write_text(SETTINGS, encoding="utf-8")
     done = made.run(sys.executable, "-m", "mypy", "--python-executable", made.python, "job.py")

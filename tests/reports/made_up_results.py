@@ -1,4 +1,4 @@
-"""Made-up results of a planner that does not exist: every number here is invented."""
+"""Made-up results and profiles of a planner that does not exist: every number here is invented."""
 
 import json
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from unittest import mock
 
 from matplotlib.figure import Figure
 
+from harness.measuring.profile.flame_graph import Frame, Profile, Stack, Weight
 from harness.model.statement import OTHERS, Claim, Statement
 from reports.core.frames import Results, read_results
 from reports.family.data import FamilyView, families
@@ -264,3 +265,20 @@ def blank_figures() -> Iterator[None]:
 
     with mock.patch.object(Figure, "savefig", save):
         yield
+
+
+COPY = Frame("copy", "deepcopy")
+PLAN = Frame("planner", "Planner.plan")
+PROBLEM = "synthetic[tables=40,memory=tight]/dgx_h100:8"
+
+
+def profile(stacks: dict[Stack, float], variant: str = "upstream", **facts) -> Profile:
+    weights = {stack: Weight(s, s * 0.001) for stack, s in stacks.items()}
+    return Profile(
+        **{"family": "toy", "variant": variant, "stacks": weights, "calls": 4, "unprofiled_s": 1.0}
+        | facts
+    )
+
+
+UPSTREAM = profile({(): 0.05, (PLAN,): 0.9, (PLAN, COPY): 2.1})
+COMPILED = profile({(): 0.05, (PLAN,): 1.17}, "compiled")

@@ -1,17 +1,21 @@
-"""Numbers and lists written for readers."""
+"""Numbers, lists and tables written for readers."""
 
+import io
 import math
 from functools import partial
 
 import pytest
+from rich.console import Console
 
 from reports.core import formatting as write
+from reports.core.table import code, numbers, table_of, text
+from reports.core.terminal import as_terminal
 
 TIMES = partial(write.quantity, unit="s")
 
 
 @pytest.mark.parametrize(
-    ("function", "value", "text"),
+    ("function", "value", "shown"),
     [
         (write.number, 0.4, "0.400"),
         (write.number, 999.6, "1,000"),
@@ -29,9 +33,9 @@ TIMES = partial(write.quantity, unit="s")
         (write.factor, 123.4, "123\N{MULTIPLICATION SIGN}"),
     ],
 )
-def test_values_have_few_digits_and_fitting_units(function, value, text):
+def test_values_have_few_digits_and_fitting_units(function, value, shown):
     """Three significant digits, and the unit that fits the size."""
-    assert function(value) == text
+    assert function(value) == shown
 
 
 @pytest.mark.parametrize(
@@ -49,3 +53,15 @@ def test_lists_are_counted_beyond_what_reads_well():
     assert write.listing(["a", "b", "c"]) == "a, b and c"
     assert write.listing(["a", "b", "c", "d", "e"], most=3) == "a, b and 3 more"
     assert write.listing([]) == ""
+
+
+def test_columns_that_do_not_fit_follow_below_and_numbers_are_never_cut():
+    """At any width every number and word is there."""
+    columns = (code("name", 0), numbers("quality", 1), numbers("cost", 2), text("said", 3))
+    rows = [("first", 0.125, 12.5, "some words that are wrapped"), ("second", 100.0, 7.25, "few")]
+    for width in range(16, 60):
+        console = Console(file=io.StringIO(), width=width, highlight=False)
+        console.print(as_terminal(table_of(rows, *columns)))
+        out = console.file.getvalue()
+        assert max(map(len, out.splitlines())) <= width
+        assert {"first", "0.125", "100", "12.5", "7.25", "few"} <= set(out.split())

@@ -1,7 +1,5 @@
 """Results files as cells and as DataFrames."""
 
-import json
-
 import pytest
 from made_up_results import (
     assert_in_order,
@@ -28,25 +26,6 @@ def test_a_row_per_cell_and_per_figure(tmp_path):
     phases = results.phases[results.phases["cell"] == results.cells["cell"][0]]
     assert phases["share"].sum() == pytest.approx(1.0)
     assert phases["seconds"].sum() == pytest.approx(results.cells["cpu_s"][0])
-
-
-@pytest.mark.parametrize(
-    ("damaged", "said"),
-    [
-        ("{nonsense\n", "is not JSON"),
-        (json.dumps(cell() | {"ratio": {"value": 2, "high": 1}}) + "\n", "within its interval"),
-        (json.dumps(cell("no-copy"))[:40], "was cut short"),
-    ],
-)
-def test_a_damaged_line_is_left_out_and_named(tmp_path, damaged, said):
-    """The other lines stay, and a note says which line is missing and why."""
-    path = tmp_path / "r.jsonl"
-    path.write_text("".join(json.dumps(cell(name)) + "\n" for name in "ab") + damaged)
-    results = read_results(path)
-    assert results.cells["variant"].tolist() == ["a", "b"]
-    (note,) = results.notes
-    assert note.startswith("Line 3 of 'r.jsonl' ")
-    assert said in note
 
 
 @pytest.mark.parametrize(

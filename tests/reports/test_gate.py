@@ -1,9 +1,11 @@
-"""The verdict as Markdown: first the headline, then only deviations. Texts from files are never
-markup.
-"""
+"""The verdict as Markdown, where texts of files are never markup, and as a comment on GitHub."""
 
+import io
+import json
 import re
 import shlex
+import urllib.error
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from made_up_cells import PROBLEM, cell_of, line
@@ -12,7 +14,8 @@ from harness.gate.expectations import Expectation, Expectations, MadeWith
 from harness.gate.judging import Deviation, GateVerdict, Judged, judge_cells
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from reports.core.formatting import code
-from reports.gate import failure_markdown, headline, lines, look_closer, markdown, notes
+from reports.gate import failure_markdown, look_closer, markdown, notes
+from reports.gate_comment import main
 
 
 def judged(*kinds: str | None) -> GateVerdict:
@@ -29,52 +32,6 @@ def judged(*kinds: str | None) -> GateVerdict:
         ),
         {},
     )
-
-
-@pytest.mark.parametrize(
-    ("kinds", "sentence"),
-    [
-        ([None, None], "As expected: all 2 cells."),
-        (["win", "regression", "regression", None], "Regression: 2 of 4 cells are worse than"),
-        (["not measured", None], "Error: 1 of 2 cells could not be measured."),
-        (["changed", "new"], "Changed: 1 of 2 cells is other than expected, 1 not expected yet."),
-    ],
-)
-def test_the_headline_says_the_worst_first(kinds, sentence):
-    """The worst kind of deviation begins the headline, with its number of cells."""
-    assert headline(judged(*kinds)).startswith(sentence)
-
-
-LOW, HIGH = (0.3, 0.8), (0.9, float("inf"))
-
-
-@pytest.mark.parametrize(
-    ("what", "kind", "values", "text"),
-    [
-        ("counters.a", "regression", (1, 1083), "a: 1,083, expected 1: worse, up 1,080 times"),
-        ("counters.a", "win", (1000, 990), "a: 990, expected 1,000: better, down 1 %"),
-        ("counters.a", "regression", (0, 3), "a: 3, expected 0: worse, up"),
-        (
-            "quality.a",
-            "changed",
-            (1.000001, 1.000002),
-            "a: 1.000002, expected 1.000001: changed, up",
-        ),
-        ("quality.a", "regression", (1e-320, 1e300), "a: 1.00e+300, expected 1.00e-320: worse, up"),
-        ("ratio", "regression", (LOW, HIGH), "ratio over slow: from 0.900, expected 0.300 to 0.8"),
-        ("ratio", "inconclusive", (LOW, None), "ratio over slow: —, expected 0.300 to 0.800: per"),
-        ("status", "regression", ("ok", "failed"), "status: failed, expected ok: worse"),
-        ("cell", "new", (None, "ok"), "cell: ok, expected —: new"),
-    ],
-)
-def test_a_row_says_what_was_expected_measured_and_changed(what, kind, values, text):
-    """Values are rounded unless they would look equal, and a change has a direction and a size."""
-    deviation = Deviation(what, kind, *values, "no luck.")
-    cell = Judged(CellId.parse("boxing/quick@p/t:4"), None, cell_of(line()), (deviation,))
-    heading, told = lines([cell])
-    assert heading == "boxing/quick@p/t:4"
-    assert told.startswith(f"  {text}")
-    assert told.endswith(", no luck")
 
 
 def test_only_what_deviates_is_above_the_fold():
@@ -142,3 +99,131 @@ def test_the_commands_that_look_closer_can_be_typed():
         *("--variants", "it's", "--against", "upstream", "--details"),
     ]
     assert shlex.split(profile) == ["shardbench", "profile", "embedding", "it's", *where]
+
+
+REPOSITORY, NUMBER = "some/planners", 7
+JOB, PERSON, OTHER = (
+    {"type": kind, "login": login}
+    for kind, login in (("Bot", "github-actions[bot]"), ("User", "robot"), ("User", "somebody"))
+)
+
+
+class FakeGitHub:
+    """Keeps comments; `answers` are status codes for the next requests, 200 after them.
+
+    `author` is whom the token belongs to. `says` replaces the text of an answer.
+    """
+
+    def __init__(self):
+        self.comments, self.answers, self.tokens = [], [], set()
+        self.author, self.says = JOB, None
+
+    def add(self, body, user):
+        self.comments.append({"id": len(self.comments), "body": body, "user": user})
+
+    @property
+    def said(self):
+        """The comments' texts without their markers."""
+        return [(comment["body"] or "").partition("\n")[2] for comment in self.comments]
+
+    def urlopen(self, request, timeout):
+        url = urlsplit(request.full_url)
+        self.tokens.add(request.get_header("Authorization"))
+        code, answer = 200, {}
+        if url.path == "/user":
+            code, answer = (403, {}) if self.author is JOB else (200, self.author)
+        elif self.answers:
+            code = self.answers.pop(0)
+        if code != 200:
+            raise urllib.error.HTTPError(request.full_url, code, "refused", {}, None)
+        if url.path != "/user":
+            answer = self.comments_answer(request, url)
+        return io.BytesIO((json.dumps(answer) if self.says is None else self.says).encode())
+
+    def comments_answer(self, request, url):
+        parts = url.path.removeprefix(f"/repos/{REPOSITORY}/issues/").split("/")
+        content = json.loads(request.data or "{}")
+        if request.method == "GET":
+            query = {name: int(value) for name, (value,) in parse_qs(url.query).items()}
+            first = (query["page"] - 1) * query["per_page"]
+            return self.comments[first : first + query["per_page"]]
+        if request.method == "PATCH":
+            self.comments[int(parts[1])]["body"] = content["body"]
+        else:
+            assert parts == [str(NUMBER), "comments"]
+            self.add(content["body"], self.author)
+        return {}
+
+
+@pytest.fixture
+def github(monkeypatch):
+    fake = FakeGitHub()
+    monkeypatch.setattr("urllib.request.urlopen", fake.urlopen)
+    return fake
+
+
+@pytest.fixture
+def post(github, tmp_path):
+    def run(text, name="expectations.toml", event=None):
+        verdict, file = tmp_path / "verdict.md", tmp_path / "event.json"
+        verdict.write_text(text, encoding="utf-8")
+        file.write_text(json.dumps(event or {"pull_request": {"number": NUMBER}}))
+        environment = {
+            "GITHUB_API_URL": "https://api.invalid",
+            "GITHUB_REPOSITORY": REPOSITORY,
+            "GITHUB_EVENT_PATH": str(file),
+            "GITHUB_TOKEN": "t0ken",
+        }
+        return main([str(verdict), name], environment)
+
+    return run
+
+
+@pytest.mark.parametrize("author", [JOB, PERSON], ids=["job", "person"])
+def test_later_runs_update_the_comment_of_their_gate_alone(github, post, author):
+    """Each file and each job of a matrix has one comment, also behind a page of others."""
+    github.author = author
+    github.add(None, None)  # by a deleted account
+    for number in range(120):
+        github.add(f"comment {number}", OTHER)
+    post("one", "a.toml")
+    post("two", 'a.toml {\n  "python": "3.11"\n}')
+    post("three", "a.toml ")
+    assert github.said[121:] == ["three", "two"]
+    assert github.tokens == {"Bearer t0ken"}
+
+
+def test_a_copy_of_the_marker_by_somebody_else_is_left_alone(github, post):
+    """Otherwise the author of the copy could change a verdict."""
+    post("verdict")
+    marked = github.comments.pop()["body"]
+    github.add(marked, OTHER)
+    github.add(f"> {marked}", JOB)
+    post("another")
+    assert len(github.comments) == 3
+    assert github.comments[0]["body"] == marked
+
+
+@pytest.mark.parametrize(
+    ("answers", "says", "event", "outcome"),
+    [
+        ([200, 401], None, None, "::notice::"),
+        ([200, 404], None, None, "::notice::"),
+        ([500], None, None, "::warning::"),
+        ([], "<html>", None, "::warning::"),
+        ([], None, {"ref": "refs/heads/main"}, "No comment"),
+    ],
+)
+def test_whatever_happens_the_job_goes_on(github, post, answers, says, event, outcome):
+    """A token that may not write is a notice, everything else a warning."""
+    github.answers, github.says = answers, says
+    assert post("verdict", event=event).startswith(outcome)
+    assert github.comments == []
+
+
+def test_long_verdicts_are_cut_at_a_line(github, post):
+    """GitHub refuses comments of more than 65,536 characters."""
+    post("\n".join(f"row {number}" for number in range(20_000)))
+    body = github.comments[0]["body"]
+    assert 60_000 < len(body) <= 65_536
+    assert all(line.startswith(("row", "<!--", "The rest")) for line in body.splitlines() if line)

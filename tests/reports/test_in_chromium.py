@@ -2,8 +2,16 @@
 
 import pytest
 from browser import needs_chromium
-from made_up_profiles import COMPILED, PROBLEM, profile
-from made_up_results import cell, family_lines, past_lines, with_ranks, write
+from made_up_results import (
+    COMPILED,
+    PROBLEM,
+    cell,
+    family_lines,
+    past_lines,
+    profile,
+    with_ranks,
+    write,
+)
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 

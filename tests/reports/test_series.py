@@ -75,17 +75,6 @@ def test_a_large_step_names_who_makes_the_calls_and_a_small_one_is_not_told():
     assert "0.1 times the calls of 1.0 (10 after 100)" in findings(down)[0]
 
 
-def test_changed_decisions_and_estimates_are_reported():
-    """Another plan and another estimate of the same plan are told apart."""
-    shown = view(
-        release("1.0", {"m.f": 1}),
-        release("1.1", {"m.f": 1}, cost=2.0),
-        release("1.2", {"m.f": 1}, plan="b"),
-    )
-    assert [row["decision"] for row in rows(shown)] == ["first", "other estimate", "other plan"]
-    assert [text.partition(":")[0] for text in findings(shown)[-2:]] == ["1.2", "1.1"]
-
-
 def test_times_are_medians_parted_by_the_share_of_the_phase():
     """A part's time is its share of the whole, and a high load is told."""
     shown = view(

@@ -16,7 +16,7 @@ from made_up_results import (
 
 from reports.core.table import as_markdown
 from reports.family.data import families
-from reports.report.findings import certainty, family_findings, repetition, shortfalls
+from reports.report.findings import certainty, family_findings, repetition
 from reports.report.systems import numbers_table, shown_systems, systems_table
 from reports.statements import readings, systems
 
@@ -100,27 +100,6 @@ def test_a_family_without_headlines_gets_one_of_its_fastest_variant(report):
     row, _, _, (gain, *_) = report(family_lines((10,)), {})
     assert "boxing: no-copy against slow-copy" in row
     assert_in_order(gain.sentence, "`no-copy`", "`slow-copy`", "same decision")
-
-
-def test_what_cannot_be_compared_is_told_by_outcome(tmp_path):
-    """Each kind of shortfall is one finding, with the number of its cells and their variants."""
-    lines = [
-        *family_lines((10,)),
-        cell("gpu", status="not installed", decision=None),
-        *(cell("bad", boxes=boxes, status="failed", decision=None) for boxes in (10, 20)),
-        cell("vague", ratio=0.99) | {"verdict": "inconclusive"},
-        cell("wrong", same_as="slow-copy", decision="different"),
-        over_budget("slowest", 10),
-    ]
-    findings = list(shortfalls(results_of(tmp_path, lines).records))
-    told = [(f.kind, f.sentence.split()[0], f.sentence.split("`")[1]) for f in findings]
-    assert told == [
-        ("different decision", "1", "wrong"),
-        ("failed", "2", "bad"),
-        ("over budget", "1", "slowest"),
-        ("inconclusive", "1", "vague"),
-        ("not installed", "1", "gpu"),
-    ]
 
 
 def test_repeated_work_is_told_of_the_cell_with_most_of_it(tmp_path):

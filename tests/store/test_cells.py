@@ -38,6 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_cells_are_read_as_they_were_written_and_declare_once(path: Path):
+    """What cells share is stored with the first of them."""
     written = [
         cell(
             "a",
@@ -60,6 +61,7 @@ def test_cells_are_read_as_they_were_written_and_declare_once(path: Path):
 
 
 def test_numbers_and_texts_that_json_lacks_are_stored_all_the_same(path: Path):
+    """Values without a form in JSON become null or escapes, and objects are refused."""
     deep = {"deep": [{"nan": math.nan}, (-math.inf, np.float64(1))], "count": np.int64(3)}
     append(path, [cell(facts=deep, reason="no such file: \udcff\u2028\n")])
     (found,) = read_cells(path)
@@ -72,6 +74,7 @@ def test_numbers_and_texts_that_json_lacks_are_stored_all_the_same(path: Path):
 
 
 def test_a_run_is_judged_only_if_it_is_whole_and_says_one_thing(path: Path):
+    """Empty, torn and contradicting files are refused."""
     append(path, [cell("a"), cell("b")])
     assert [name.variant for name in read_whole(path)] == ["a", "b"]
     append(path, [cell("a", reason="other")])
@@ -98,6 +101,7 @@ def holds(record: Any, line: Any) -> bool:
 
 
 def test_lines_of_schema_1_are_read_and_can_be_written_anew(path: Path):
+    """Results of earlier versions stay readable."""
     cells = list(read_cells(FILE))
     for known, line in zip(cells, LINES, strict=True):
         line.pop(GONE, None)
@@ -124,6 +128,7 @@ RANKS = {"columns": ["ms"], "rows": [[1, 2]], "capacities": [None], "bar": "ms"}
     ],
 )
 def test_every_field_has_a_type(path: Path, changes: dict[str, Any], why: str):
+    """A wrong field damages its line alone, and is named."""
     append(path, [cell("a")])
     with path.open("a") as file:
         file.write(json.dumps(cell("b").record() | changes) + "\n")

@@ -26,12 +26,14 @@ KEY = key_of(HERE, Settings(memory_gib=4), "reference")
     ],
 )
 def test_a_key_depends_on_code_versions_and_machine(changes, why: str):
+    """The reason of a difference is one of four."""
     stored = key_of(replace(HERE, **changes), Settings(memory_gib=4), "reference")
     assert difference(str(stored), KEY) == why
     assert Key.parse(str(stored)) == stored
 
 
 def test_a_key_depends_on_what_the_user_chose():
+    """Other settings or another baseline make another key."""
     for chosen in (
         (Settings(1.0, memory_gib=4), "reference"),
         (Settings(sampling=SamplingRule(seed=1), memory_gib=4), "reference"),
@@ -61,12 +63,14 @@ ANYWHERE = Task("task", frozenset("ab"), replace(KEY, machine=""))
     ],
 )
 def test_a_task_is_complete_if_one_machine_has_all_entries(task, stored, values, is_complete):
+    """Entries of two machines never complete each other."""
     (found,) = missing([task], stored)
     assert found.is_complete is is_complete
     assert values is None or list(found.values) == values
 
 
 def test_entries_that_do_not_count_are_told_by_their_reason():
+    """Newer entries of the same id replace older ones."""
     stored = [
         entry("a"),
         entry("b", code="other"),

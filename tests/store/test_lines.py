@@ -42,6 +42,7 @@ def texts(path: Path) -> list[str]:
 
 
 def test_values_are_read_as_they_were_added_by_kind(path: Path):
+    """Several kinds of values share a file, to which lines are only added."""
     entries = [Entry("1", "a.b", Note("first — “é”\n", 0.5)), Entry("2", "", Note("second"))]
     kept = store(path)
     kept.add(entries[0])
@@ -54,6 +55,7 @@ def test_values_are_read_as_they_were_added_by_kind(path: Path):
 
 
 def test_shared_fields_are_written_once_and_can_be_read_back(path: Path):
+    """Lines without the line that they refer to are damaged."""
     kept = NoteStore(path, "note", Note)
     kept.add(Entry("1", "", Note("same", 1.0)), Entry("2", "", Note("same", 2.0)))
     NoteStore(path, "note", Note).add(Entry("3", "", Note("same", 3.0)))
@@ -72,6 +74,7 @@ def test_shared_fields_are_written_once_and_can_be_read_back(path: Path):
 @settings(max_examples=30)
 @given(st.lists(st.text(), min_size=1, max_size=4), st.data())
 def test_a_file_cut_anywhere_keeps_its_whole_lines(tmp_path_factory, written, data):
+    """A later writer goes on after the last whole line."""
     path = tmp_path_factory.mktemp("cut") / "lines.jsonl"
     for text in written:
         add(path, text)
@@ -94,6 +97,7 @@ DAMAGED = [
 
 @pytest.mark.parametrize("line", DAMAGED)
 def test_damaged_lines_are_named_left_out_and_moved_aside_byte_for_byte(path: Path, line: bytes):
+    """Nothing is lost by a repair."""
     add(path, "a")
     path.write_bytes(line + b"\n" + path.read_bytes() + b" \n" + line + b"\n" + b'{"torn')
     kept = store(path)
@@ -110,6 +114,7 @@ def test_damaged_lines_are_named_left_out_and_moved_aside_byte_for_byte(path: Pa
 
 
 def test_earlier_values_are_set_aside_but_for_those_that_are_kept(path: Path):
+    """The earlier file has another name."""
     assert store(path).set_aside() is None
     add(path, "a", "b", "c")
     kept = store(path)
@@ -121,6 +126,7 @@ def test_earlier_values_are_set_aside_but_for_those_that_are_kept(path: Path):
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9999])
 def test_a_disk_that_is_full_in_the_middle_leaves_the_file_unchanged(path: Path, share: float):
+    """A failed write is taken back."""
     add(path, "before")
     before = path.read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -134,6 +140,7 @@ def test_a_disk_that_is_full_in_the_middle_leaves_the_file_unchanged(path: Path,
 
 
 def test_folders_and_files_stand_in_each_others_place(path: Path):
+    """A path that cannot be written is one sentence."""
     with pytest.raises(ShardbenchError, match=r"cannot be read: Is a directory"):
         add(path.parent)
     with pytest.raises(ShardbenchError, match="it is not a file"), hold(path.parent):
@@ -150,6 +157,7 @@ def _add_often(path: Path, name: str, times: int) -> None:
 
 
 def test_two_that_append_at_once_lose_nothing(path: Path):
+    """Lines of two processes do not mix."""
     context = multiprocessing.get_context("spawn")
     writers = [context.Process(target=_add_often, args=(path, name, 100)) for name in ("a", "b")]
     for writer in writers:
@@ -170,6 +178,7 @@ with hold(Path(sys.argv[1])):
 
 
 def test_a_lock_is_of_a_file_by_any_name_until_its_process_ends(path: Path):
+    """A link to a file is the same file, and a dead process holds nothing."""
     path.touch()
     other = path.with_name("link.jsonl")
     other.symlink_to(path)

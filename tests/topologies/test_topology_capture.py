@@ -57,6 +57,7 @@ def host(gpu: GpuDevice = H100, count: int = 8, nics=NICS, link: str = "NV18") -
 
 
 def test_a_dgx_h100_gives_the_figures_of_its_preset_and_no_traps():
+    """Each figure says where it comes from."""
     row, preset = capture(host(), "mine"), presets()["dgx_h100"]
     topology = read_topologies(row.as_csv(), "mine.csv")["mine"]
     assert (topology.gpus_per_host, topology.ddr_bytes) == (8, 2**38)
@@ -80,6 +81,7 @@ def test_a_dgx_h100_gives_the_figures_of_its_preset_and_no_traps():
     ],
 )
 def test_the_network_is_shared_by_the_gpus(nics, gbits):
+    """RDMA devices count together, and of plain ones the fastest."""
     value = capture(host(nics=nics), "mine").figures["inter_host_bw"].value
     assert (value or 0) == gbits / 8 * 1e6 / 8
 
@@ -94,6 +96,7 @@ def test_the_network_is_shared_by_the_gpus(nics, gbits):
     ],
 )
 def test_what_neither_gpu_nor_data_sheet_tells_is_asked_for(forgotten, link, column):
+    """GPUs of several kinds are refused."""
     strange = replace(H100, name="Z1000", **forgotten)
     with pytest.raises(UsageError, match=f"^{column} of the GPU 'Z1000' is not known"):
         capture(host(strange, link=link), "strange")
@@ -103,6 +106,7 @@ def test_what_neither_gpu_nor_data_sheet_tells_is_asked_for(forgotten, link, col
 
 
 def test_the_size_of_a_rack_is_given():
+    """A tray cannot see the other hosts of its rack."""
     tray = parse_matrix(output("gb200_4_tray"), "tray")
     gpus = (GpuDevice("NVIDIA GB200"),) * 4
     alone = capture(Host(gpus, tray, "a test"), "tray")
@@ -115,6 +119,7 @@ def test_the_size_of_a_rack_is_given():
 
 
 def test_a_mesh_names_both_of_its_figures():
+    """The share of an all-to-all is less than all links carry."""
     mesh = parse_matrix(output("v100_8_hybrid_cube_mesh"), "mesh")
     row = capture(Host((GpuDevice("V100"),) * 8, mesh, "a test"), "mesh")
     assert row.figures["intra_host_bw"].value == 36.75e6
@@ -128,6 +133,7 @@ def test_a_mesh_names_both_of_its_figures():
     st.lists(st.floats(1, 800), max_size=4),
 )
 def test_any_machine_gives_a_row_that_is_read_or_refused(count, generation, width, speeds):
+    """A captured row passes the same checks as a written one."""
     gpu = replace(H100, name="Z1000", pcie_generation=generation, pcie_width=width)
     nics = [NetworkDevice(f"mlx5_{n}", speed, True) for n, speed in enumerate(speeds)]
     row = capture(host(gpu, count, nics, "PIX"), "any")
@@ -137,6 +143,7 @@ def test_any_machine_gives_a_row_that_is_read_or_refused(count, generation, widt
 
 
 def test_names_of_gpus_are_understood_as_drivers_and_files_write_them():
+    """A name that fits several kinds is refused."""
     for written, kind in {
         "NVIDIA H100 80GB HBM3": "H100-SXM5-80GB",
         "NVIDIA H100 PCIe": "H100-PCIE-80GB",
@@ -155,6 +162,7 @@ def test_names_of_gpus_are_understood_as_drivers_and_files_write_them():
 
 
 def test_presets_agree_with_the_data_sheets():
+    """Bandwidths of presets are those of their GPUs."""
     assert all(find_gpu_kind(kind.name) is kind and kind.source for kind in gpu_kinds())
     for preset in presets().values():
         kind = require_gpu_kind(preset.gpu)

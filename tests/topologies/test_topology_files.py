@@ -42,6 +42,7 @@ def refusal(text: str) -> str:
 
 
 def test_each_preset_is_read_as_it_is_written():
+    """Every preset has a source and a GPU."""
     for name, row in ROWS.items():
         preset = presets()[name]
         for field in ("gpus_per_host", "hosts_per_nvlink_domain", "hbm_bytes", *BANDWIDTHS):
@@ -58,6 +59,7 @@ def test_each_preset_is_read_as_it_is_written():
     st.sampled_from([(1e3, "bytes per second"), (1e-6, "GB/s")]),
 )
 def test_no_bandwidth_passes_in_another_unit(name, field, unit):
+    """The refusal has the value in the right unit."""
     row, (factor, wrong) = ROWS[name], unit
     if row[field]:
         said = refusal(as_csv(row | {field: repr(float(row[field]) * factor)}))
@@ -82,6 +84,7 @@ def test_no_bandwidth_passes_in_another_unit(name, field, unit):
     ],
 )
 def test_an_impossible_field_is_refused(field: str, text: str, sentence: str):
+    """The sentence names the row, the field and what to write."""
     said = refusal(as_csv({**MINE, "name": "first"}, {**MINE, field: text}))
     assert said.startswith("mine.csv, row 2 ")
     assert f": {field} " in said
@@ -98,10 +101,12 @@ def test_an_impossible_field_is_refused(field: str, text: str, sentence: str):
     ],
 )
 def test_what_is_no_topology_file_is_refused(text: str, sentence: str):
+    """Columns and fields must fit each other."""
     assert sentence in refusal(text)
 
 
 def test_comments_blank_fields_and_more_columns_are_accepted(tmp_path):
+    """Optional values may be missing."""
     path = tmp_path / "mine.csv"
     other = dict.fromkeys(("ddr_bytes", "inter_host_bw", "hosts_per_nvlink_domain"), "")
     other |= {"remark": "cheap", "intra_host_bw_nccl": "370000000"}
@@ -113,6 +118,7 @@ def test_comments_blank_fields_and_more_columns_are_accepted(tmp_path):
 
 
 def test_one_of_several_is_named(tmp_path):
+    """FILE.csv#NAME is one row of a file."""
     path = tmp_path / "two.csv"
     path.write_text(as_csv(MINE, {**MINE, "name": "yours", "hbm_bw": "8e9"}))
     assert find_topology(f"{path}#yours", 8).hbm_bw == 8e9
@@ -127,6 +133,7 @@ def test_one_of_several_is_named(tmp_path):
 
 @given(st.sampled_from(sorted(presets())), st.integers(-8, 600))
 def test_gpus_fill_up_to_one_domain_or_whole_ones(name: str, gpus: int):
+    """Other numbers of GPUs are refused."""
     size = presets()[name].domain_size
     if 1 <= gpus <= size or (gpus > 0 and gpus % size == 0):
         sized = find_topology(name, gpus)

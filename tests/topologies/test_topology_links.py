@@ -34,6 +34,7 @@ def refusal(text: str) -> str:
 @pytest.mark.parametrize("name", sorted(KNOWN))
 class TestPublicOutputs:
     def test_devices_and_links_are_as_printed(self, name: str):
+        """Every entry of a public output is read."""
         matrix, known = parse_matrix(output(name), name), KNOWN[name]
         assert (len(matrix.gpus), len(matrix.nics)) == (known.gpus, known.nics)
         devices = (*matrix.gpus, *matrix.nics)
@@ -44,6 +45,7 @@ class TestPublicOutputs:
         assert [[matrix.links[a, b] for b in devices] for a in devices] == printed
 
     def test_groups_bandwidth_and_near_devices_are_as_worked_out_by_hand(self, name: str):
+        """What follows from a matrix is known for each public output."""
         matrix = parse_matrix(output(name), name)
         known, kind = KNOWN[name], require_gpu_kind(KNOWN[name].gpu)
         shape = shape_of(matrix, kind)
@@ -56,6 +58,7 @@ class TestPublicOutputs:
         assert usual_links(kind, known.gpus, hosts, bandwidth) == shape.by
 
     def test_tabs_spaces_and_escapes_mean_the_same(self, name: str):
+        """Copies from terminals and files are the same matrix."""
         lines = body(name)
         matrix = parse_matrix("\n".join(lines), name)
         header = next(at for at, line in enumerate(lines) if "GPU0" in line)
@@ -67,6 +70,7 @@ class TestPublicOutputs:
             assert parse_matrix("\n".join(changed), name) == matrix
 
     def test_a_copy_that_was_cut_or_wrapped_is_refused(self, name: str):
+        """The sentence names the first line that is wrong."""
         lines, known = body(name), KNOWN[name]
         header = next(at for at, line in enumerate(lines) if "GPU0" in line)
         devices = known.gpus + known.nics
@@ -89,6 +93,7 @@ def test_the_old_word_for_the_sockets_link_is_understood():
 
 
 def test_a_single_gpu_is_a_matrix():
+    """It exchanges with other hosts alone."""
     matrix = parse_matrix("\tGPU0\tCPU Affinity\nGPU0\t X \t0-7\n", "one.txt")
     assert shape_of(matrix, None).how == "a single GPU"
     assert all_to_all_bw(matrix, None, 63e6) == 63e6
@@ -107,11 +112,13 @@ def test_a_single_gpu_is_a_matrix():
     ],
 )
 def test_what_is_no_matrix_is_refused_with_its_line(text: str, said: str):
+    """Links must be symmetric and known."""
     assert said in refusal(text)
 
 
 @given(st.text(alphabet="GPU01 XNV4SYPI\t\n#", max_size=200))
 def test_any_text_is_read_or_refused_with_a_sentence(text: str):
+    """A matrix that is read is symmetric."""
     with suppress(UsageError):
         matrix = parse_matrix(text, "topo.txt")
         assert all(matrix.links[a, b] == matrix.links[b, a] for a, b in matrix.links)
@@ -129,6 +136,7 @@ def test_any_text_is_read_or_refused_with_a_sentence(text: str):
     ],
 )
 def test_what_joins_gpus_is_inferred_from_their_number_or_not_known(gpu, gpus, by):
+    """A preset without a matrix has the usual links of its GPU."""
     assert usual_links(find_gpu_kind(gpu), gpus, 1, 450e6) == by
 
 
@@ -148,6 +156,7 @@ def matrices(draw: st.DrawFn) -> LinkMatrix:
 
 @given(matrices())
 def test_what_is_printed_is_read_back(matrix: LinkMatrix):
+    """Any matrix is the same after it is printed and read."""
     printed = {nic: f"NIC{number}" for number, nic in enumerate(matrix.nics)}
     devices = (*matrix.gpus, *matrix.nics)
     names = [printed.get(device, device) for device in devices]
@@ -163,6 +172,7 @@ def test_what_is_printed_is_read_back(matrix: LinkMatrix):
 
 @given(matrices(), st.floats(1e6, 1e8), st.floats(1e6, 1e8), st.integers(1, 18))
 def test_no_all_to_all_is_faster_than_all_links_together(matrix, nvlink_bw, pcie_bw, nvlinks):
+    """Islands of a matrix contain each GPU once."""
     kind = msgspec.structs.replace(
         require_gpu_kind("H100 SXM"), nvlink_bw=nvlink_bw, nvlinks=nvlinks
     )

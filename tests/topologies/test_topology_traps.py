@@ -47,12 +47,14 @@ def traps_of(row: dict[str, str], gpus: int | None = None) -> list[TopologyTrap]
 
 
 def test_correct_rows_and_unknown_gpus_have_no_traps():
+    """A GPU without a data sheet has nothing to compare with."""
     for row, gpus in ((H100, 64), (GB200, 144), (MI300X, 8)):
         assert traps_of(row, gpus) == []
     assert traps_of(H100 | {"gpu": "Z1000", "intra_host_bw": "900000000"}) == []
 
 
 def test_presets_say_only_what_is_true():
+    """Presets have no trap, except that some have no network."""
     rows = read_rows(data_text("topologies.csv"), "topologies.csv")
     assert [row.texts["name"] for row in rows] == list(presets())
     assert all(find_traps(row) == [] for row in rows)
@@ -114,6 +116,7 @@ cells = st.one_of(
 
 @given(st.dictionaries(st.sampled_from(sorted(set(H100) - {"name", "gpu"})), cells, max_size=5))
 def test_what_the_loader_refuses_is_found_and_nothing_fails(changes: dict[str, str]):
+    """Any cells give traps or none."""
     row = H100 | changes
     traps = traps_of(row, 64)
     try:

@@ -33,4 +33,5 @@ FAMILY.abilities = Abilities(
     series="my_planners.abilities:SERIES",
     topology="my_planners.abilities:TOPOLOGY",
     measuring="my_planners.abilities:SumBench",
+    machines="my_planners.abilities:machines",
 )

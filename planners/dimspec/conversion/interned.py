@@ -173,21 +173,18 @@ class InternedSearch:
         if source.goal == target.goal:
             return NO_CONVERSION
         nearest = source.tensor.layouts.nearest(target.goal)
-        path = source.paths
-        for _ in range(MOST_STEPS + 1):
-            here, conversion, longer = path
-            layout = nearest[here.layout]
-            if layout is None:
-                return conversion
-            path = longer.get(layout) or _lengthen(path, layout)
-        raise InfeasibleDecision(
-            f"{MOST_STEPS} steps do not convert {source.partition} to {target.partition}."
-        )
+        path, layout = source.paths, nearest[source.layout]
+        while layout is not None:
+            path = path[2].get(layout) or _lengthen(path, layout)
+            layout = nearest[layout]
+        return path[1]
 
 
 def _lengthen(path: _Path, layout: int) -> _Path:
     """Append the step to `layout` to a path in the trie, and return the longer path."""
     here, (partitions, comms, (forward, backward, total)), longer = path
+    if len(comms) == MOST_STEPS:
+        raise InfeasibleDecision(f"No {MOST_STEPS} steps from {partitions[0]} reach the target.")
     comm, step, spec = (here.steps or here.tensor.steps(here))[layout]
     # ColossalAI adds to the total a cost of the step that includes the total already.
     cost = _new_tuple(

@@ -18,12 +18,12 @@ from planners.embedding.capture.mirrors import (
 from planners.embedding.capture.modules import (
     CapturedModule,
     CapturedSharder,
-    ShardedModule,
     captured_sharder,
 )
 from planners.embedding.capture.options import CapturedOption, ShardEstimate
 from planners.embedding.capture.planner import CapturedPlanner, CapturedReservation, FoundPlan
 from planners.embedding.tables.files import MOST_TABLES
+from planners.embedding.tables.torchrec_objects import ShardedModule
 
 
 class CapturedProblem(Struct):

@@ -5,7 +5,7 @@ A sharder is captured by the values that torchrec's planner reads from it.
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, cast, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import torch
 from msgspec import Meta, Struct
@@ -14,7 +14,7 @@ from torchrec import optim as torchrec_optim
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embedding_types import BaseEmbeddingSharder, EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-from torchrec.distributed.planner.utils import build_sharder_data, sharder_name
+from torchrec.distributed.planner.utils import build_sharder_data
 from torchrec.distributed.types import CommOp, ModuleSharder, ShardingType
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
@@ -28,7 +28,7 @@ from planners.embedding.tables.files import (
     MOST_TABLES,
     one_of,
 )
-from planners.embedding.tables.torchrec_objects import DATA_TYPES, DTYPES, configs_of
+from planners.embedding.tables.torchrec_objects import DATA_TYPES, DTYPES, ShardedModule
 
 ModuleKind = Literal["EmbeddingBagCollection", "EmbeddingCollection"]
 # The optimizers that torchrec's estimate of optimizer state distinguishes; all others are "other".
@@ -53,48 +53,6 @@ _ItemBytes = Literal[1, 2, 4, 8]
 
 NewNames = Mapping[str, str]
 """The captured text of each name, itself or hashed."""
-
-
-class ShardedModule(NamedTuple):
-    """A module with its path and sharder; `tables` are configurations and weights."""
-
-    path: str
-    module: nn.Module
-    sharder: ModuleSharder[nn.Module]
-    tables: Sequence[tuple[Any, nn.Parameter]]  # in the sharder's order
-
-    @property
-    def kind(self) -> Any:
-        """The class name of the module, a ModuleKind."""
-        return type(self.module).__name__
-
-
-def sharded_modules(
-    module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]]
-) -> list[ShardedModule]:
-    """Return the modules that have a sharder, in the order in which torchrec enumerates them.
-
-    Raises ShardbenchError if the class of a module cannot be captured.
-    """
-    by_name = {sharder_name(sharder.module_type): sharder for sharder in sharders}
-    sharded = []
-    waiting = [("", module)]
-    while waiting:
-        path, child = waiting.pop()
-        sharder = by_name.get(sharder_name(type(child)))
-        if sharder is None:
-            before = f"{path}." if path else ""
-            waiting += [(before + name, inner) for name, inner in child.named_children()]
-        elif parameters := sharder.shardable_parameters(child):
-            if type(child) not in (EmbeddingBagCollection, EmbeddingCollection):
-                raise ShardbenchError(
-                    f"Module '{path}' is a {sharder_name(type(child))}; only torchrec.modules' "
-                    f"{' and '.join(get_args(ModuleKind))} are supported."
-                )
-            configs = {config.name: config for config in configs_of(child)}
-            tables = [(configs[name], parameter) for name, parameter in parameters.items()]
-            sharded.append(ShardedModule(path, child, sharder, tables))
-    return sharded
 
 
 class CapturedTable(Struct, frozen=True):

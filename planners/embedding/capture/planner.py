@@ -202,14 +202,11 @@ class CapturedPlanner(Struct, frozen=True, kw_only=True):
 
 
 class FoundPlan(Struct, frozen=True):
-    """The captured result: a plan's fingerprint and the numbers of plans tried, or an error."""
+    """The captured result: a plan's fingerprint, or the class of an error."""
 
     fingerprint: str | UnsetType = UNSET
-    proposals: Whole | UnsetType = UNSET
-    plans: Whole | UnsetType = UNSET
     error: str | UnsetType = UNSET
-    text: str | UnsetType | None = UNSET
 
     def __post_init__(self) -> None:
-        if self.error is UNSET and UNSET in (self.fingerprint, self.proposals):
-            raise ValueError("it must have a fingerprint and proposals, or an error")
+        if self.fingerprint is UNSET and self.error is UNSET:
+            raise ValueError("it must have a fingerprint or an error")

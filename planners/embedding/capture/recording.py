@@ -14,10 +14,9 @@ from torchrec.distributed.types import ModuleSharder, ShardingPlan
 from harness.contract import Names, ShardbenchError
 from planners.embedding.capture.file import CapturedProblem, plain
 from planners.embedding.capture.mirrors import device_runs
-from planners.embedding.capture.modules import sharded_modules
 from planners.embedding.capture.options import captured_options
 from planners.embedding.capture.planner import FoundPlan
-from planners.embedding.tables.torchrec_objects import plan_fingerprint
+from planners.embedding.tables.torchrec_objects import plan_fingerprint, sharded_modules
 from planners.instruments import replaced
 
 Method = Callable[..., Any]
@@ -138,7 +137,8 @@ class _Recorder:
         elif isinstance(left, PlannerError):
             # The errors of torchrec's own reservations contain no names.
             is_private = self._names.hashed and settings is None
-            reservation.refused = "" if is_private else _first_line(left)
+            first_line = str(left).strip().partition("\n")[0]
+            reservation.refused = "" if is_private else first_line[:500]
         # The size of the modules that are not sharded; the file does not have these.
         dense = getattr(self._planner._storage_reservation, "_dense_storage", None)
         if dense is not None and settings is not None and "dense_tensor_estimate" in settings:
@@ -153,14 +153,14 @@ class _Recorder:
     def _decided(self, plan: ShardingPlan | BaseException) -> None:
         """Record the plan, if the planner keeps it where torchrec's does, or the error."""
         if isinstance(plan, BaseException):
-            kind, hashed = type(plan), self._names.hashed
-            is_private = hashed and not kind.__module__.startswith(("torchrec.", "builtins"))
+            kind = type(plan)
+            known = kind.__module__.startswith(("torchrec.", "builtins"))
+            is_private = self._names.hashed and not known
             self._problem.found = FoundPlan(
-                error="an error of one's own" if is_private else kind.__name__,
-                text=None if hashed else _first_line(plan),
+                error="an error of one's own" if is_private else kind.__name__
             )
             return
-        planner, options = self._planner, self._planner._best_plan or []
+        options = self._planner._best_plan or []
         if not self._problem.options and not plan.plan:
             raise ShardbenchError("there was no table to place.")
         ranks = {(o.path, o.name): [shard.rank for shard in o.shards] for o in options}
@@ -170,12 +170,4 @@ class _Recorder:
             for name, table in cast(Any, tables).items()
         }:
             fqns = [self._problem.fqn(*self._places[place]) for place in ranks]
-            self._problem.found = FoundPlan(
-                fingerprint=plan_fingerprint(options, fqns),
-                proposals=planner._num_proposals,
-                plans=planner._num_plans,
-            )
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:500]
+            self._problem.found = FoundPlan(fingerprint=plan_fingerprint(options, fqns))

@@ -112,7 +112,8 @@ class Planner(EmbeddingShardingPlanner):
         machine: the calibrated machine whose estimates judge plans in mode `best-plan`: the name of
             one that shardbench includes, a file of `shardbench calibrate`, or "none" for torchrec's
             own estimates. By default it is the one with this process's GPU, if it is included and
-            no enumerator is given.
+            no enumerator is given. If the search is torchrec's own, a warning says that the machine
+            is not used.
 
     After `plan`, `max_rank_ms` is the plan's rating, `machine` the machine that it is by, or None
     for torchrec's own estimates, and `torchrec_ms` the rating by those. After a search for the best
@@ -208,8 +209,11 @@ class Planner(EmbeddingShardingPlanner):
         self._warned = not self._supported  # which a warning has said already
         self._fault: str | None = None
         self._own_enumerator: Any = None
-        if self._obstacle() is None and not enumerator:
+        obstacle = self._obstacle()
+        if obstacle is None and not enumerator:
             self._enumerator = self._own_enumerator = self._make_enumerator(machine)
+        elif machine not in (None, "none"):
+            logger.warning(f"Plans are not judged by the machine, since {obstacle}.")
 
     def _make_enumerator(self, machine: Machine | str | Path | None) -> Any:
         """Return an enumerator with the estimates of a machine, which is remembered, if any."""
@@ -246,10 +250,15 @@ class Planner(EmbeddingShardingPlanner):
             self.bound_ms = 0.0  # a plan with larger caches, of which the bound knows nothing
         if self._best_plan and self._mode == "best-plan" and logger.isEnabledFor(logging.INFO):
             above = "without a bound" if self.gap is None else f"{self.gap:.1%} above the bound"
-            ruler = "by torchrec's formula"
+            ruler, advice = "by torchrec's formula", ""
             if self.machine:
                 ruler = f"by machine {self.machine.name} ({self.torchrec_ms:.4g} ms {ruler})"
-            logger.info("%.4g ms %s, %s", self.max_rank_ms, ruler, above.replace("%", " %"))
+            elif self._own_enumerator:
+                from planners.embedding.estimates.machines import TO_CALIBRATE
+
+                advice = f"; {TO_CALIBRATE}, and machine= takes the file"
+            above = above.replace("%", " %")
+            logger.info("%.4g ms %s, %s%s", self.max_rank_ms, ruler, above, advice)
         return plan
 
     @property

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.contract import Machine, UsageError, read_machine, unknown
 
-TO_CALIBRATE = "`shardbench calibrate -o machine.toml` measures this machine in about five minutes"
+TO_CALIBRATE = "`shardbench calibrate -o machine.toml` measures this machine in about six minutes"
 
 
 @cache
@@ -47,4 +47,4 @@ def machine_at_hand() -> Machine | None:
     if not torch.cuda.is_available():
         return None
     device = torch.cuda.get_device_name()
-    return next((one for one in known_machines().values() if one.device == device), None)
+    return next((known for known in known_machines().values() if known.device == device), None)

@@ -12,10 +12,10 @@ from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Names, ShardbenchError
 from planners.embedding.capture.file import CapturedProblem, plain
-from planners.embedding.capture.modules import sharded_modules
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_cache.cached_search import CachedSearch
 from planners.embedding.plan_cache.folder import PlanFolder
+from planners.embedding.tables.torchrec_objects import sharded_modules
 
 FORMAT = 2
 """Raise it if a change of this project finds other plans for the same inputs."""

@@ -20,25 +20,21 @@ from torchrec.distributed.planner.types import (
     ShardingOption,
     Topology,
 )
-from torchrec.distributed.planner.utils import sharder_name
 from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from harness.contract import InfeasibleDecision, UsageError, read_file
+from harness.contract import InfeasibleDecision, ShardbenchError, UsageError, read_file
 from planners.embedding.plan_files.document import PlanDocument, TableEntry, parse_plan
-from planners.embedding.tables.torchrec_objects import DTYPES
+from planners.embedding.tables.torchrec_objects import DTYPES, sharded_modules
 
 logger = logging.getLogger("shardbench")
 
 # Torchrec's planner never sees the collections inside of a module that has a sharder.
-_SHARDERS = {
-    sharder_name(sharder.module_type): sharder
-    for sharder in (
-        *get_default_sharders(),
-        EmbeddingTowerSharder(),
-        EmbeddingTowerCollectionSharder(),
-    )
-}
+_SHARDERS = (
+    *get_default_sharders(),
+    EmbeddingTowerSharder(),
+    EmbeddingTowerCollectionSharder(),
+)
 
 
 def plan_constraints(
@@ -93,9 +89,8 @@ class JsonPlanLoader(PlanLoader):
     plan. Without them it needs the constraints of the original planner: torchrec refuses a plan
     with an option that is not enumerated, such as another width of column-wise shards.
 
-    `world_size`, if given, must equal the plan's. `topology` is the planner's topology, whole or
-    after a storage reservation: the plan must match its ranks, hosts and kind of devices, and fit
-    into their memory.
+    `topology` is the planner's topology, whole or after a storage reservation: the plan must match
+    its ranks, hosts and kind of devices, and fit into their memory.
 
     Raises UsageError if DistributedModelParallel cannot train the plan, if it is for another model,
     other ranks or another topology, or if the model has tables in other modules, such as behind a
@@ -106,11 +101,10 @@ class JsonPlanLoader(PlanLoader):
         self,
         path: str | Path,
         module: nn.Module,
-        world_size: int | None = None,
         topology: Topology | None = None,
     ) -> None:
         data = read_file(path)
-        plan = _read(path, data, world_size, topology)
+        plan = _read(path, data, topology)
         self._label = f"{Path(path).name}#{hashlib.sha256(data).hexdigest()[:8]}"
         self._tables = plan.tables
         self._owners = _owners(path, plan.tables, module)
@@ -144,17 +138,12 @@ class JsonPlanLoader(PlanLoader):
         return self._label
 
 
-def _read(
-    path: str | Path,
-    data: bytes,
-    world_size: int | None = None,
-    topology: Topology | None = None,
-) -> PlanDocument:
+def _read(path: str | Path, data: bytes, topology: Topology | None = None) -> PlanDocument:
     """Return the plan in a file; raises UsageError if it cannot be trained on these ranks."""
     plan = parse_plan(path, data)
-    for ranks in (world_size, topology and topology.world_size):
-        if ranks not in (None, plan.world_size):
-            raise UsageError(f"{path} is for {plan.world_size} ranks, not for {ranks}.")
+    if topology and topology.world_size != plan.world_size:
+        ranks = topology.world_size
+        raise UsageError(f"{path} is for {plan.world_size} ranks, not for {ranks}.")
     try:
         plan.check(topology)
     except InfeasibleDecision as error:
@@ -168,22 +157,19 @@ def _owners(
     """Return each table's path, module and weight; raises UsageError if plan and model differ."""
     placed = {table.name: table for table in tables}
     owners: dict[str, tuple[str, nn.Module, torch.Tensor]] = {}
-    for owner_path, owner in module.named_modules():
-        sharder = _SHARDERS.get(kind := sharder_name(type(owner)))
-        if sharder is None:
-            continue
-        if not isinstance(owner, EmbeddingBagCollection | EmbeddingCollection):
-            raise UsageError(
-                "JsonPlanLoader serves only EmbeddingBagCollections and EmbeddingCollections, and "
-                f"module '{owner_path}' is a {kind}."
-            )
-        for name, weight in sharder.shardable_parameters(owner).items():
+    try:
+        modules = sharded_modules(module, _SHARDERS)
+    except ShardbenchError as error:
+        raise UsageError(f"{path} cannot be loaded: {error}") from None
+    for sharded in modules:
+        for config, weight in sharded.tables:
+            name = config.name
             if name not in placed:
                 raise UsageError(f"{path} does not place table {name}, which the model has.")
             if name in owners:
                 raise UsageError(f"The model has table {name} twice; a plan knows tables by name.")
-            _compare(path, placed[name], owner, weight)
-            owners[name] = owner_path, owner, weight
+            _compare(path, placed[name], sharded.module, weight)
+            owners[name] = sharded.path, sharded.module, weight
     if missing := placed.keys() - owners.keys():
         raise UsageError(f"{path} places table {min(missing)}, which the model does not have.")
     return owners

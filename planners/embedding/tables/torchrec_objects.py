@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -15,11 +15,12 @@ from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.types import ParameterConstraints, ShardingOption
-from torchrec.distributed.types import ShardingType
+from torchrec.distributed.planner.utils import sharder_name
+from torchrec.distributed.types import ModuleSharder, ShardingType
 from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
-from harness.contract import UsageError
+from harness.contract import ShardbenchError, UsageError
 from planners.embedding.tables.files import Table
 
 # Reserved for everything but embeddings, as in torchrec's planner examples and TorchEasyRec.
@@ -97,6 +98,48 @@ def configs_of(collection: nn.Module) -> list[Any]:
     """Return the configurations of the tables of a collection."""
     made: Any = getattr(collection, "embedding_bag_configs", None) or collection.embedding_configs
     return list(made())
+
+
+class ShardedModule(NamedTuple):
+    """A module with its path and sharder; `tables` are configurations and weights."""
+
+    path: str
+    module: nn.Module
+    sharder: ModuleSharder[nn.Module]
+    tables: Sequence[tuple[Any, nn.Parameter]]  # in the sharder's order
+
+    @property
+    def kind(self) -> Any:
+        """The class name of the module: EmbeddingBagCollection or EmbeddingCollection."""
+        return type(self.module).__name__
+
+
+def sharded_modules(
+    module: nn.Module, sharders: Sequence[ModuleSharder[nn.Module]]
+) -> list[ShardedModule]:
+    """Return the modules that have a sharder, in the order in which torchrec enumerates them.
+
+    Raises ShardbenchError if a module is no plain collection of torchrec, such as a tower.
+    """
+    by_name = {sharder_name(sharder.module_type): sharder for sharder in sharders}
+    sharded = []
+    waiting = [("", module)]
+    while waiting:
+        path, child = waiting.pop()
+        sharder = by_name.get(sharder_name(type(child)))
+        if sharder is None:
+            before = f"{path}." if path else ""
+            waiting += [(before + name, inner) for name, inner in child.named_children()]
+        elif parameters := sharder.shardable_parameters(child):
+            if type(child) not in (EmbeddingBagCollection, EmbeddingCollection):
+                raise ShardbenchError(
+                    f"Module '{path}' is a {sharder_name(type(child))}; only torchrec.modules' "
+                    f"EmbeddingBagCollection and EmbeddingCollection are supported."
+                )
+            configs = {config.name: config for config in configs_of(child)}
+            tables = [(configs[name], parameter) for name, parameter in parameters.items()]
+            sharded.append(ShardedModule(path, child, sharder, tables))
+    return sharded
 
 
 def weights_digest(module: nn.Module) -> str:

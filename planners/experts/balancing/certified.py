@@ -11,9 +11,8 @@ from planners.experts import flashlb, kernels
 from planners.experts.balancing import two_slots
 from planners.experts.balancing.bounds import assign, bounds_of, experts_of, node_bounds
 from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
-from planners.experts.published import COMPILED, FLOAT32, MIXED, ZIGZAG
+from planners.experts.published import STARTS
 
-_PUBLISHED = (COMPILED, MIXED, FLOAT32, ZIGZAG)
 _STEPS = 2000
 _CLOSE = 1e-4
 _FAR = 1e-3
@@ -53,7 +52,7 @@ def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
 def _improved(weights: Loads, held: Slots, limit: float) -> float:
     """Improve a layer in place until no load is above `limit`; return its largest load."""
     if held.shape[1] != 2:
-        return kernels.improve(weights, held, kernels.NOTHING, limit, _STEPS)[0]
+        return kernels.improve(weights, held, held, limit, _STEPS, False)[0]
     counts = np.bincount(held.ravel(), minlength=len(weights))
     counts, load = two_slots.least_pairs(weights, counts, len(held), limit)
     held[:] = two_slots.paired(weights, counts)
@@ -78,7 +77,7 @@ def certified(problem: ExpertsProblem) -> Placement:
 
     No layer is worse than in the published placements.
     """
-    published = [balancer.place(problem) for balancer in _PUBLISHED]
+    published = [balancer.place(problem) for balancer in STARTS]
     if problem.nodes > 1:
         return _better(problem, _on_nodes(problem), *published)
     starts = [placement.slots for placement in published]

@@ -110,7 +110,7 @@ class _Layer:
             else:
                 # nearly every step fetches an expert, so steps beyond the budget are of no use
                 steps = _STEPS if self.problem.budget is None else self.problem.budget
-                kernels.improve(self.weights, held, old, limit, steps)
+                kernels.improve(self.weights, held, old, limit, steps, True)
         return made
 
     def _renamed(self) -> Slots:

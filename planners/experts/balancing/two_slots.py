@@ -22,7 +22,10 @@ _PROVEN = 1e-6
 def _shares(weights: Array, counts: Array, slots: int) -> Array:
     """Return the shares of all slots in increasing order, 0 for slots that are left over."""
     share = np.zeros(slots)
-    share[slots - counts.sum() :] = np.repeat(weights / counts, counts)
+    at = slots - counts.sum()
+    for expert in range(weights.shape[0]):
+        share[at : at + counts[expert]] = weights[expert] / counts[expert]
+        at += counts[expert]
     share.sort()
     return share
 
@@ -30,8 +33,12 @@ def _shares(weights: Array, counts: Array, slots: int) -> Array:
 @compiled
 def _fold(share: Array, limit: float) -> tuple[float, float]:
     """Return the sum of the loads of pairs above `limit`, and the largest load of a pair."""
-    load = share[: share.shape[0] // 2] + share[share.shape[0] // 2 :][::-1]
-    return np.maximum(load - limit, 0.0).sum(), load.max()
+    above, largest = 0.0, 0.0
+    for slot in range(share.shape[0] // 2):
+        load = share[slot] + share[share.shape[0] - 1 - slot]
+        above += max(load - limit, 0.0)
+        largest = max(largest, load)
+    return above, largest
 
 
 @compiled

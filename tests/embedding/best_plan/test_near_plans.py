@@ -139,22 +139,6 @@ def test_a_plan_within_the_budget_is_found_and_the_bound_is_below_all_that_are(c
 
 
 @settings(max_examples=12, deadline=None)
-@given(cases(), st.integers(0, 3))
-def test_more_budget_is_never_worse_and_all_of_it_is_as_good_as_none(case, seed):
-    """The budgets are searched in turn, as `Replanning` is used."""
-    search = case.search(seed)
-    unlimited = best_plan(case.space, case.devices, Brief(), seed)
-    last = math.inf
-    for budget in (0, 1, 3, 10, search.everything, math.inf):
-        near = search.search(budget)
-        if isinstance(near, Found) and near.moved <= budget:
-            assert near.rating <= last
-            last = near.rating
-    if isinstance(unlimited, Found):
-        assert last <= unlimited.rating * (1 + LAST_BITS)
-
-
-@settings(max_examples=12, deadline=None)
 @given(cases(), st.integers(0, 12), st.integers(0, 3))
 def test_the_same_seed_gives_the_same_plan(case, budget, seed):
     """Options, ranks, rating and bound are all equal."""

@@ -8,14 +8,12 @@ from random import Random
 from typing import Any, NamedTuple
 
 from compared import choice
-from random_models import collection, random_model
+from random_models import Model, collection, random_model
 from torch import nn
-from torchrec.distributed.embedding import EmbeddingCollectionSharder
-from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import partitioners, proposers, storage_reservations as reserving
 from torchrec.distributed.planner.perf_models import NoopStorageModel
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
-from torchrec.distributed.planner.types import ParameterConstraints, PlannerError, Topology
+from torchrec.distributed.planner.types import PlannerError, Topology
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.model.errors import InfeasibleDecision
@@ -51,28 +49,14 @@ COMPONENTS: dict[str, tuple[Callable[[], Any], ...]] = {
 
 
 @dataclass
-class Script:
+class Script(Model):
     """The model of a training script, and factories of its planner's arguments."""
 
-    module: nn.Module
-    topology: Topology
-    constraints: dict[str, ParameterConstraints] = field(default_factory=dict)
     arguments: dict[str, Callable[[], Any]] = field(default_factory=dict)
 
     def planner(self, kind: type[EmbeddingShardingPlanner] = EmbeddingShardingPlanner) -> Any:
         """Return a new planner with the script's arguments."""
-        return kind(
-            topology=self.topology,
-            constraints=self.constraints,
-            stats=[],
-            debug=False,
-            **{name: make() for name, make in self.arguments.items()},
-        )
-
-    def sharders(self) -> list[Any]:
-        """Return new sharders for the model's modules."""
-        cached = {"cache_load_factor": 0.3}
-        return [EmbeddingBagCollectionSharder(cached), EmbeddingCollectionSharder()]
+        return kind(**self.components() | {name: make() for name, make in self.arguments.items()})
 
 
 def random_script(random: Random, most_tables: int = 6) -> Script:
@@ -81,7 +65,7 @@ def random_script(random: Random, most_tables: int = 6) -> Script:
     arguments = {name: random.choice(makers) for name, makers in COMPONENTS.items()}
     if random.random() < 0.2:
         arguments["performance_model"] = lambda: NoopStorageModel(job.topology)
-    return Script(job.module, job.topology, job.constraints, arguments)
+    return Script(**vars(job), arguments=arguments)
 
 
 def bags(prefix: str = "table", tables: int = 8, rows: int = 50_000) -> EmbeddingBagCollection:
@@ -89,14 +73,9 @@ def bags(prefix: str = "table", tables: int = 8, rows: int = 50_000) -> Embeddin
     return collection({f"{prefix}_{n}": (rows * (1 + n % 3), 64) for n in range(tables)})
 
 
-def script(
-    module: nn.Module | None = None, hbm: int = 2**30, **arguments: Callable[[], Any]
-) -> Script:
+def script(module: nn.Module | None = None, **arguments: Callable[[], Any]) -> Script:
     """Return a script for two hosts of two ranks, which plans a collection by default."""
-    topology = Topology(4, "cuda", hbm_cap=hbm, local_world_size=2, created_by_factory=True)
-    arguments.setdefault(
-        "storage_reservation", lambda: reserving.FixedPercentageStorageReservation(0.1)
-    )
+    topology = Topology(4, "cuda", hbm_cap=2**30, local_world_size=2, created_by_factory=True)
     return Script(module or bags(), topology, arguments=arguments)
 
 
@@ -125,7 +104,7 @@ def plan_live(script: Script, planner: Any = None) -> Decided:
     planner = planner or script.planner()
 
     def plan() -> Plan:
-        planner.plan(script.module, script.sharders())
+        planner.plan(script.module, script.sharders)
         return Plan(tuple(planner._best_plan))
 
     return decided(plan)

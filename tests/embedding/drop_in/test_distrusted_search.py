@@ -32,17 +32,6 @@ def finds(change):
     return [(CompiledSearch, "search", changed)]
 
 
-def finds_on(rank):
-    return finds(lambda outcome, _: replace(outcome, ranks=np.full_like(outcome.ranks, rank)))
-
-
-def _with_a_table_twice(outcome, space):
-    again = outcome.options[:1]
-    count = len(space.estimates_of(again[0]))
-    options = np.append(outcome.options, again)
-    return replace(outcome, options=options, ranks=np.append(outcome.ranks, outcome.ranks[:count]))
-
-
 def _rolled(outcome, space):
     """Put all shards of options placed by device on the next rank."""
     counts = np.diff(space.first_shard)[outcome.options]
@@ -71,14 +60,14 @@ FAULTS = {  # the attributes that are replaced, and the reason in the warning
     ),
 }
 FAULTS_SEEN_BY_CHECK = FAULTS | {
-    "one rank": (finds_on(0), "[^.]"),
-    "no rank": (finds_on(-1), "[^.]"),
-    "a rank too many": (finds_on(8), "[^.]"),
+    "one rank": (
+        finds(lambda outcome, _: replace(outcome, ranks=np.zeros_like(outcome.ranks))),
+        "[^.]",
+    ),
     "a table less": (
         finds(lambda outcome, _: replace(outcome, options=outcome.options[:-1])),
         "[^.]",
     ),
-    "a table twice": (finds(_with_a_table_twice), "[^.]"),
     "wrong estimates": (
         [(Estimates, "get", _cheap), (Estimation, "_differs", lambda self, *_: False)],
         "torchrec estimates table .* differently",

@@ -221,6 +221,16 @@ def test_what_is_not_compiled_is_said_once_and_left_to_torchrec(reason, caplog):
     assert said.levelno == logging.WARNING
 
 
+def test_a_machine_that_is_not_used_is_said(caplog):
+    """The planner has a part that its search does not know, so the search is torchrec's own."""
+    planner = new_planner(
+        problem(), mode="best-plan", machine="xeon_2core", partitioner=_OwnPartitioner()
+    )
+    assert planner.machine is None
+    (said,) = (record.getMessage() for record in caplog.records if record.name == "shardbench")
+    assert said == "Plans are not judged by the machine, since _OwnPartitioner is not compiled."
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
 @pytest.mark.parametrize("mode", ["same-plan", "best-plan"])
 def test_a_planner_is_copied_and_pickled_before_planning_and_after(mode, copied):

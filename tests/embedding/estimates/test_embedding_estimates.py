@@ -16,6 +16,7 @@ from planners.embedding import FAMILY
 from planners.embedding.decision import Plan, fingerprint, validate
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.estimates.calibration import LAUNCH, PASSES, START, TERMS, Calibration
+from planners.embedding.estimates.machines import known_machines
 from planners.embedding.estimates.shard_work import LookupDistribution, ShardWork, shards_by_rank
 from planners.embedding.measuring.coefficient_fit import (
     HELD_OUT,
@@ -206,6 +207,15 @@ def test_a_planner_takes_a_machine_as_one_argument(problem: EmbeddingProblem):
     assert by_torchrec.max_rank_ms == by_torchrec.torchrec_ms <= by_machine.torchrec_ms * 1.001
     assert by_machine.max_rank_ms != by_machine.torchrec_ms
     assert by_machine.max_rank_ms >= by_machine.bound_ms > 0
+
+
+def test_machines_that_shardbench_includes_can_judge_plans():
+    """Each has a device and kernel `fused`, and each figure lies within its interval."""
+    assert "xeon_2core" in known_machines()
+    for machine in known_machines().values():
+        assert machine.device
+        assert Calibration(machine.values).covers("fused")
+        assert all(low <= value <= high for value, low, high in machine.figures.values())
 
 
 @pytest.mark.parametrize(

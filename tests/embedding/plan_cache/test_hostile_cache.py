@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import cached_plans
@@ -48,8 +49,6 @@ DAMAGES = {
     "no figures": swapped(b"max_rank_ms", b"ms"),
     "another rating": swapped(b'"max_rank_ms":', b'"max_rank_ms":1'),
     "another kernel": swapped(b'"fused"', b'"key"'),
-    "another cut": swapped(b'"size":[', b'"size":[1'),
-    "a rank that is not there": swapped(b'"rank":1', b'"rank":99'),
     "too much memory": swapped(b'"hbm":', b'"hbm":9999999'),
 }
 
@@ -77,21 +76,47 @@ def test_files_of_others_are_neither_read_nor_removed(file, tmp_path, caplog):
     assert told(caplog) == []
 
 
-def test_a_read_only_folder_is_read_and_one_warning(file, tmp_path, caplog):
-    """Plans are loaded from a folder that cannot be written, and other plans are searched for."""
-    for path in (file, *file.parents[:-2]):
+@contextmanager
+def nothing_can_be_written(folder):
+    """Make a folder read-only, also for root, who may write everywhere."""
+    root = os.geteuid() == 0
+    for path in (*folder.iterdir(), folder, *folder.parents[:-2]):
         path.chmod(0o555)
-    cache, root = PlanCache(tmp_path), os.geteuid() == 0
-    if root:  # who may write everywhere
+    if root:
         os.seteuid(65534)
     try:
-        assert planned(cache, ROWS).from_cache == "hit"
-        for tables in (2, 3):
-            assert planned(cache, rows_of(tables)).from_cache == ""
+        yield
     finally:
         if root:
             os.seteuid(0)
+
+
+@contextmanager
+def full_disk(folder):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [nothing_can_be_written, full_disk, lambda folder: PlanFolder(folder, GIB)._locked()],
+    ids=["read-only", "full disk", "locked by another process"],
+)
+def test_a_plan_that_cannot_be_kept_is_one_warning(trouble, file, tmp_path, caplog, monkeypatch):
+    """Plans are still loaded and searched for, and no part of a file is left."""
+    monkeypatch.setattr(folder_module, "_PAUSE", 0.0)
+    cache = PlanCache(tmp_path)
+    with trouble(tmp_path):
+        assert planned(cache, ROWS).from_cache == "hit"
+        for tables in (2, 3):
+            assert planned(cache, rows_of(tables)).from_cache == ""
     assert len(told(caplog)) == 1
+    assert {path.name for path in tmp_path.iterdir()} <= {file.name, ".lock"}
+    assert planned(cache, ROWS).from_cache == "hit"
 
 
 def test_a_folder_that_cannot_be_made_or_read_is_one_warning_each(tmp_path, caplog):
@@ -100,31 +125,6 @@ def test_a_folder_that_cannot_be_made_or_read_is_one_warning_each(tmp_path, capl
     cache = PlanCache(tmp_path / "file")
     assert [planned(cache, ROWS).from_cache for _ in range(2)] == ["", ""]
     assert len(told(caplog)) == 2
-
-
-def test_a_full_disk_leaves_no_part_of_a_file(file, tmp_path, caplog):
-    """Plans that cannot be written as a whole are not kept; the others stay."""
-    cache = PlanCache(tmp_path)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    try:
-        for tables in (2, 3):
-            assert planned(cache, rows_of(tables)).from_cache == ""
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert len(told(caplog)) == 1
-    assert {path.name for path in tmp_path.iterdir()} == {file.name, ".lock"}
-    assert planned(cache, ROWS).from_cache == "hit"
-
-
-def test_a_process_that_holds_the_lock_forever_is_not_waited_for(
-    file, tmp_path, caplog, monkeypatch
-):
-    """After some tries, the plan is not kept."""
-    monkeypatch.setattr(folder_module, "_PAUSE", 0.0)
-    with PlanFolder(tmp_path, GIB)._locked():
-        assert planned(PlanCache(tmp_path), rows_of(2)).from_cache == ""
-    assert len(told(caplog)) == 1
 
 
 def forked(run) -> int:

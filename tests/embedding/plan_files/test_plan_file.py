@@ -58,7 +58,7 @@ def bags(*names, size=(8, 4)):
 
 def test_a_file_of_version_1_stays_readable_and_is_written_again(problem):
     """The file of the first release is loaded, and its plan gives the same file."""
-    loader = JsonPlanLoader(GOLDEN, problem.module, 4, problem.reserved())
+    loader = JsonPlanLoader(GOLDEN, problem.module, problem.reserved())
     options = tuple(loader.load().values())
     validate(problem, Plan(options))
     assert decisions(options) == decisions(parse_plan(GOLDEN, GOLDEN.read_bytes()).tables)
@@ -112,13 +112,13 @@ def test_constraints_that_a_loaded_plan_loses_are_named(write, caplog, own, lost
 
 
 UNSERVED = {
-    "module 'inner' is a torchrec.*FeatureProcessedEmbeddingBagCollection": lambda: (
+    "Module 'inner' is a torchrec.*FeatureProcessedEmbeddingBagCollection": lambda: (
         FeatureProcessedEmbeddingBagCollection(
             EmbeddingBagCollection(bags().embedding_bag_configs(), True, META),
             PositionWeightedModuleCollection({"t_f": 2}, device=META),
         )
     ),
-    "module 'inner' is a torchrec.*EmbeddingTower": lambda: EmbeddingTower(bags(), nn.Linear(1, 1)),
+    "Module 'inner' is a torchrec.*EmbeddingTower": lambda: EmbeddingTower(bags(), nn.Linear(1, 1)),
     "plan.json is for a table t of 8 x 4 fp32, not of 7 x 4": lambda: bags(size=(7, 4)),
     "not of 8 x 4 fp16": lambda: bags().half(),  # as it is, not as it was configured
     "does not place table u, which the model has": lambda: bags("t", "u"),
@@ -139,7 +139,7 @@ def test_a_model_that_the_loader_cannot_serve_is_refused_by_the_constructor(writ
 
 def test_each_load_gives_new_shards(write):
     """What a job changes in a loaded plan is not in the next one."""
-    loader = JsonPlanLoader(write(), bags(), 1)
+    loader = JsonPlanLoader(write(), bags())
     first, second = loader.load(), loader.load()
     [option] = first.values()
     assert first.keys() == second.keys()

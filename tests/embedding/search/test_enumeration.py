@@ -1,13 +1,11 @@
 """The enumerator returns torchrec's options and estimates to the bit, with fewer estimates."""
 
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 from built_problem import problem
 from hypothesis import given, reject, settings, strategies as st
-from random_models import TYPES, random_model
-from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+from random_models import random_model
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.estimator.annotations import fwd_comms
 from torchrec.distributed.planner.estimator.estimator import (
@@ -17,22 +15,16 @@ from torchrec.distributed.planner.estimator.estimator import (
 from torchrec.distributed.planner.estimator.types import HardwarePerfConfig
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import (
-    ParameterConstraints,
     Perf,
     ShardEstimator,
     Storage,
-    Topology,
 )
-from torchrec.distributed.types import CacheParams, KeyValueParams, PipelineType
-from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.distributed.types import PipelineType
 
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.estimation import Estimation, Lanes
 
 randoms = st.randoms(use_true_random=False)
-
-KERNELS = ["fused", "fused_uvm", "fused_uvm_caching", "dense", "key_value"]
 
 
 def enumerated(kind, model, estimators=lambda: None):
@@ -91,84 +83,19 @@ class _NumbersShards(ShardEstimator):
                 shard.perf, shard.storage = Perf(1.0, 0.0, 0.0, 0.0), Storage(number, 0)
 
 
-@pytest.mark.parametrize("estimators", [lambda model: None, _annotated, _NumbersShards])
+def _at_peak(model):
+    of_both = {"topology": model.topology, "constraints": model.constraints}
+    kinds = {"pipeline_type": PipelineType.TRAIN_SPARSE_DIST, "run_embedding_at_peak_memory": True}
+    return [EmbeddingPerfEstimator(**of_both), EmbeddingStorageEstimator(**of_both, **kinds)]
+
+
+@pytest.mark.parametrize("estimators", [lambda model: None, _at_peak, _annotated, _NumbersShards])
 @settings(max_examples=30)
 @given(random=randoms)
 def test_options_and_estimates_are_torchrecs(estimators, random):
     """Models have several modules, also towers and sequences; estimators may be the user's own."""
-    model = random_model(random)
+    model = random_model(random, most_tables=random.choice([4, 12]))
     assert_torchrecs(model, lambda: estimators(model))
-
-
-# Five of the last five come to 17.5 since Python 3.12, and to more before.
-POOLING_FACTORS = (0.3, 1.0, 2.5, 17.0, 5.2, 5.8, 2.8, 2.6, 1.1)
-
-
-def _constraint(random, features):
-    """Return random constraints of a table; some change its estimates."""
-    return ParameterConstraints(
-        sharding_types=random.choice([None, [*TYPES], [*TYPES[1:4]], [*TYPES[2:]]]),
-        compute_kernels=random.choice([KERNELS, KERNELS[:4]]),
-        pooling_factors=random.choices(POOLING_FACTORS, k=features),
-        min_partition=random.choice([None, 16, 32]),
-        num_poolings=random.choice([None, [2.0] * features]),
-        batch_sizes=random.choice([None, None, [64] * features]),
-        is_weighted=random.random() < 0.2,
-        cache_params=random.choice(
-            [None, CacheParams(load_factor=0.3), CacheParams(prefetch_pipeline=True)]
-        ),
-        output_dtype=random.choice([None, DataType.FP16]),
-        key_value_params=random.choice([None, KeyValueParams(max_l1_cache_size=3)]),
-        use_virtual_table=random.random() < 0.1,
-    )
-
-
-@settings(max_examples=12, deadline=None)
-@given(random=randoms)
-def test_estimates_of_many_tables_at_once_are_torchrecs(random):
-    """Tables differ in size, type, features and constraints; estimators in their settings."""
-    features = {f"table_{number}": random.choice([1, 1, 2, 5]) for number in range(12)}
-    kinds = {count: _constraint(random, count) for count in (1, 2, 5)}
-    constraints = {
-        name: _constraint(random, count) if random.random() < 0.3 else kinds[count]
-        for name, count in features.items()
-    }
-    module = EmbeddingBagCollection(
-        device="meta",
-        is_weighted=random.random() < 0.3,
-        tables=[
-            EmbeddingBagConfig(
-                name=name,
-                num_embeddings=random.choice([4096, 3, 1000, 50_000_000, 10**10 + 7]),
-                embedding_dim=random.choice([64, 4, 16, 128, 256]),
-                data_type=random.choice([DataType.FP32, DataType.FP32, DataType.FP16]),
-                feature_names=[f"{name}:{index}" for index in range(count)],
-            )
-            for name, count in features.items()
-        ],
-    )
-    topology = Topology(
-        world_size=8,
-        local_world_size=4,
-        compute_device=random.choice(["cuda", "cuda", "cpu"]),
-        ssd_cap=random.choice([0, 10**13]),
-    )
-    fused = random.choice([{}, {"cache_load_factor": 0.15}, {"prefetch_pipeline": True}])
-    pipeline, peak = random.choice(list(PipelineType)), random.random() < 0.5
-
-    def estimators():
-        return [
-            EmbeddingPerfEstimator(topology=topology, constraints=constraints),
-            EmbeddingStorageEstimator(topology, constraints, pipeline, peak),
-        ]
-
-    model = SimpleNamespace(
-        module=module,
-        topology=topology,
-        constraints=constraints,
-        sharders=[EmbeddingBagCollectionSharder(fused)],
-    )
-    assert_torchrecs(model, estimators)
 
 
 def test_each_size_of_shard_is_asked_for_once_at_most_and_those_of_many_tables_at_once(monkeypatch):

@@ -1,17 +1,35 @@
 """Families and variants are registered, found by name or entry point, or refused."""
 
 import importlib.metadata
+import math
 import sys
+import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import toy
+import toy_registries
+from fake_clock import FakeClock
 
-from harness.contract import Claim, Family, Pair, Statement, Study
+from harness.contract import (
+    Claim,
+    Family,
+    Pair,
+    Quality,
+    RankTable,
+    Statement,
+    Study,
+    supported_releases,
+)
 from harness.contract.abilities import load
 from harness.contract.registry import Registry
+from harness.contract.supported_releases import SupportedReleases
+from harness.measuring.jobs import check
 from harness.model.errors import RegistryError, UsageError
+from harness.model.ids import WorkloadSpec
+from harness.model.quality import Bound, find_bound
+from harness.topologies.lookup import find_topology
 
 PROBLEM = "toy[size=4]/dgx_a100_80gb:2"
 GOAL = Statement("goal", "quick", PROBLEM, "reference", "same", at_least=2)
@@ -84,6 +102,7 @@ def test_a_claim_has_the_published_figures_of_its_variant():
 
 
 def test_families_are_sorted():
+    """Families are listed by name, whatever their order of registration."""
     registry = Registry([replace(toy.TOY, name="zebra"), toy.TOY])
     assert [found.name for found in registry.families] == ["toy", "zebra"]
 
@@ -152,3 +171,79 @@ def test_an_implementation_is_imported_when_it_is_needed(monkeypatch, tmp_path):
     assert lazy.work.build(None, None) == 7
     assert load("late_work:build") is lazy.work.build
     monkeypatch.delitem(sys.modules, "late_work")
+
+
+COST = Quality("cost", "ms", "lower", "what it costs")
+LEAST = Quality("least", "ms", "higher", "what it costs at least", bounds="cost")
+SPEED = Quality("speed", "", "higher", "how fast it is")
+
+
+def test_only_a_bound_on_the_first_quality_counts():
+    """The gap of a decision is that of the family's first quality."""
+    assert find_bound((COST,)) is None
+    assert find_bound((SPEED, COST, LEAST)) is None
+    assert find_bound((COST, SPEED, LEAST)) == Bound("cost", "least", "lower")
+
+
+@pytest.mark.parametrize(
+    ("better", "value", "bound", "gap"),
+    [
+        ("lower", 11.0, 10.0, 0.1),
+        ("lower", 10.0, 10.0, 0.0),
+        ("higher", 8.0, 10.0, 0.25),
+        ("lower", 11.0, 0.0, math.nan),
+        ("lower", 11.0, None, math.nan),
+    ],
+)
+def test_the_gap_is_the_distance_to_the_bound(better, value, bound, gap):
+    """The gap is a share of the bound, and NaN if either is unknown."""
+    found = Bound("value", "bound", better).gap({"value": value, "bound": bound})
+    assert found == pytest.approx(gap, nan_ok=True)
+
+
+def test_a_decision_better_than_its_bound_fails_its_check(clock: FakeClock):
+    """The quality or the bound is wrong; rounding is no contradiction."""
+    (family,) = toy_registries.bounded_registry().families
+    problem = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))
+    assert check(family, family.find("same"), problem, clock).quality["least"] == 3.0
+    wrong = toy.with_work(family, quality=lambda problem, decision: {"fullest": 2.0, "least": 3.0})
+    with pytest.raises(RegistryError, match="is 2, better than its proven bound 'least' of 3"):
+        check(wrong, family.find("same"), problem, clock)
+    bound = Bound("cost", "least", "lower")
+    assert not bound.is_passed({"cost": 10.0, "least": 10.0 * (1 + 1e-12)})
+
+
+@pytest.mark.parametrize(
+    ("rows", "capacities", "bar"),
+    [
+        (((1.0,),), (None, 80.0), "ms"),
+        (((1.0, 2.0),), (None,), "ms"),
+        (((1.0, 2.0),), (None, 80.0), "GiB of HBM"),
+    ],
+)
+def test_a_table_of_ranks_that_contradicts_itself_is_refused(rows, capacities, bar):
+    """Rows and capacities have a value per column, and the bar is a column."""
+    with pytest.raises(ValueError, match="a rank table must have a figure in each row"):
+        RankTable(("ms", "GiB"), rows, capacities, bar)
+
+
+TESTED = SupportedReleases("torch", ("2.13.0", "2.15.0"))
+
+
+@pytest.mark.parametrize(
+    ("release", "is_tested"),
+    [
+        *((release, True) for release in ("2.13.0", "2.13.0+cpu", "2.15.0+cu130")),
+        *((release, False) for release in ("2.14.0", "2.13.1", "2.13.0a0+git1", "2.13", "own", "")),
+    ],
+)
+def test_a_build_of_a_tested_release_is_that_release_and_others_warn_once(
+    monkeypatch, recwarn, release, is_tested
+):
+    """The warning names the tested releases."""
+    warnings.simplefilter("always")
+    monkeypatch.setattr(supported_releases, "_said", set())
+    for _ in range(3):
+        assert TESTED.allow("accelerate()", release, any_release=False) == is_tested
+    said = [f"accelerate() was tested with torch 2.13.0, 2.15.0, not with {release}: torch's own"]
+    assert [str(warned.message)[: len(said[0])] for warned in recwarn] == said * (not is_tested)

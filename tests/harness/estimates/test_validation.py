@@ -1,4 +1,4 @@
-"""Decisions measured against a reference, on a made-up machine with a clock set by hand."""
+"""Decisions and memory measured against estimates, on a made-up machine with a fake clock."""
 
 import json
 import math
@@ -15,9 +15,12 @@ from harness.contract.estimates import (
     CandidateSet,
     Design,
     FittedMachine,
+    MemorySet,
+    RankMemory,
     RankWork,
     TimedWork,
 )
+from harness.estimates.memory import MeasuredMemory, MemoryValidation, validate_memory
 from harness.estimates.timing import Pair, Stopwatch, calibrate
 from harness.estimates.validation import (
     Agreement,
@@ -27,6 +30,7 @@ from harness.estimates.validation import (
     agreement,
     validate,
 )
+from harness.model.errors import ShardbenchError
 from harness.store.keys import Key
 from harness.store.lines import Store
 from reports.estimates import read_validations, validation_chapter
@@ -89,6 +93,7 @@ def found(path: Path) -> Validation:
 
 
 def test_the_slowest_rank_of_each_plan_is_found_on_a_machine_that_slows_down(path: Path):
+    """Times are taken in turns with a reference, so that a drift of the machine cancels."""
     found = validated(Machine(slowing=0.002), path)
     assert [decision.slowest_rank for decision in found.decisions] == [1, 0, 0, 0, 0]
     scale = found.reference_ms / 100  # of a reference that takes 100 ms
@@ -99,6 +104,7 @@ def test_the_slowest_rank_of_each_plan_is_found_on_a_machine_that_slows_down(pat
 
 
 def test_a_right_estimate_agrees_and_a_wrong_one_does_not(found: Validation):
+    """An estimate that is off by one factor ranks plans rightly, and its residuals are even."""
     right, wrong = found.agreements
     assert (right.spearman, right.is_top, right.regret) == (pytest.approx(1), True, 0)
     assert right.error == pytest.approx(1.0, abs=0.05)  # the estimate is half of the time
@@ -113,6 +119,7 @@ def test_a_right_estimate_agrees_and_a_wrong_one_does_not(found: Validation):
 
 
 def test_an_interrupted_run_resumes_and_measures_nothing_twice(path: Path, tmp_path: Path):
+    """What was measured before the interrupt stays in the file."""
     machine = Machine()
     machine.interrupt_at = 30
     with pytest.raises(KeyboardInterrupt):
@@ -126,6 +133,7 @@ def test_an_interrupted_run_resumes_and_measures_nothing_twice(path: Path, tmp_p
 
 
 def test_ranks_that_are_alike_are_measured_once(path: Path):
+    """Work with equal keys is one measurement with more pairs."""
     machine = Machine()
     validated(machine, path, *[(0.2, 0.2, 0.2)] * 3, seconds=1.0)
     assert {json.loads(line)["id"] for line in path.read_text().splitlines()} == {"0.2"}
@@ -133,6 +141,7 @@ def test_ranks_that_are_alike_are_measured_once(path: Path):
 
 
 def test_a_validation_is_written_and_read_again(found: Validation, tmp_path: Path):
+    """Fields of another version are ignored."""
     written = to_builtins(found)
     (tmp_path / "found.json").write_text(json.dumps(written))
     assert read_validations(tmp_path) == [found]
@@ -142,6 +151,7 @@ def test_a_validation_is_written_and_read_again(found: Validation, tmp_path: Pat
 
 
 def test_the_report_has_a_section_for_each_problem(found: Validation):
+    """The chapter has a table of all problems, and a drawing in each section."""
     chapter = validation_chapter([found, found])
     assert [len(part.table.rows) for part in chapter.tables] == [2, 4]
     assert [[len(part.table.rows) for part in one.tables] for one in chapter.sections] == [
@@ -161,6 +171,7 @@ def agreed(*estimated: float) -> Agreement:
 
 
 def test_plans_within_the_noise_do_not_count_for_the_rank_correlation_of_plans_apart():
+    """Plans whose intervals overlap have no order."""
     found = agreed(2.0, 1.0, 3.0)
     assert (found.apart, found.spearman_apart) == (2, None)
     assert (found.picks, found.is_top, found.is_top_within_noise) == ("b", False, True)
@@ -170,6 +181,7 @@ def test_plans_within_the_noise_do_not_count_for_the_rank_correlation_of_plans_a
 
 
 def test_calibrating_hands_milliseconds_of_each_pass_to_the_fit(path: Path):
+    """A second calibration uses the stored times."""
     machine = Machine(slowing=0.001)
     handed: list = []
 
@@ -189,6 +201,7 @@ def test_calibrating_hands_milliseconds_of_each_pass_to_the_fit(path: Path):
 
 
 def test_plans_for_which_there_is_no_time_are_left_out_and_measured_later(path: Path):
+    """A note says how many plans were measured."""
     machine = Machine()
     found = validated(machine, path, seconds=1.0)
     assert [decision.name for decision in found.decisions] == ["plan 0", "plan 1", "plan 4"]
@@ -199,5 +212,47 @@ def test_plans_for_which_there_is_no_time_are_left_out_and_measured_later(path: 
 
 
 def test_an_asynchronous_device_is_timed_by_wall(path: Path):
+    """The CPU time of a call says nothing of a device that goes on."""
     found = validated(Machine(noise=0.0, is_asynchronous=True), path)
     assert found.decisions[0].measured.value == pytest.approx(200)
+
+
+TERMS = {"wide": {"weights": 80, "gradients": 8}, "": {"peak": 100}}
+ESTIMATED = {"theirs": {"wide": {"weights": 40}, "": {"peak": 50}}, "ours": TERMS}
+
+
+def count(job: dict[str, dict[str, int]], *_: object) -> dict[str, dict[str, int]]:
+    return job
+
+
+def fail(job: object, *_: object) -> dict[str, dict[str, int]]:
+    raise ValueError("no such kernel")
+
+
+def memory_validated(folder: Path, measure: object) -> MemoryValidation:
+    rank = RankMemory("a plan", "adam", 3, measure, TERMS, ESTIMATED)
+    candidates = MemorySet([rank], ["a note"], 1.0, "peak")
+    store = Store(folder / "memory.jsonl", "memory", MeasuredMemory)
+    return validate_memory("a problem", "CPU", 1, candidates, seed=0, store=store)
+
+
+def test_each_term_has_its_bytes_and_the_estimates_that_know_it(tmp_path: Path) -> None:
+    """Measured ranks are stored, and not measured again."""
+    validation = memory_validated(tmp_path, count)
+    (rank,) = validation.ranks
+    assert (rank.decision, rank.setting, rank.rank) == ("a plan", "adam", 3)
+    terms = {term.term: (term.measured, term.estimated) for term in rank.terms}
+    assert terms == {
+        "weights": (80, {"theirs": 40, "ours": 80}),
+        "gradients": (8, {"ours": 8}),
+    }
+    assert (validation.errors("theirs"), validation.errors("ours")) == ([0.5], [0.0])
+    assert validation.notes == ("a note",)
+    assert memory_validated(tmp_path, fail).ranks == validation.ranks, "they are not measured again"
+
+
+def test_a_failure_names_the_rank_and_the_reason(tmp_path: Path) -> None:
+    """A rank that cannot be measured ends the validation with one sentence."""
+    reason = r"^Measuring rank 3 .* with adam failed: .*no such k"
+    with pytest.raises(ShardbenchError, match=reason):
+        memory_validated(tmp_path, fail)

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import toy
+import toy_registries
 
 from harness.execution.child import run
 from harness.execution.forks import Fork, Send
@@ -105,7 +106,7 @@ def test_cells_have_the_peak_of_the_checked_call() -> None:
     names = ("hungry", "hungry-endless", "measured", "missing")
     request = Request(toy.TOY, WORKLOAD, TOPOLOGY, names)
     rule = SamplingRule(seconds=0.05, least_blocks=2, warmup_seconds=0.05)
-    comparison = Comparison(request, Settings(1.0, rule), toy.toy_registry)
+    comparison = Comparison(request, Settings(0.5, rule), toy_registries.toy_registry)
     cells = {cell.variant: cell for cell in comparison.run()}
     hungry, endless = cells["hungry"], cells["hungry-endless"]
     peak = (hungry.peak_memory_bytes or 0) - (hungry.memory_before_bytes or 0)

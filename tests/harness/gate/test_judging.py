@@ -77,6 +77,7 @@ def deviations(verdict: GateVerdict) -> list[tuple[str, str]]:
     ],
 )
 def test_figures_deviate_each_by_its_rule_unless_they_are_ignored(changes, found: list):
+    """Decisions, qualities and counters are compared with what is expected."""
     verdict = judge(EXPECTED, line(**changes))
     assert deviations(verdict) == found
     assert verdict.exit_code == bool(found)
@@ -101,6 +102,7 @@ def test_figures_deviate_each_by_its_rule_unless_they_are_ignored(changes, found
     ],
 )
 def test_a_ratio_is_judged_by_its_interval(low, high, kind: str | None):
+    """Only an interval outside the expected range deviates."""
     ratio = {"value": low or high or 0.5, "low": low, "high": high, "pairs": 8}
     assert judge(EXPECTED, line(ratio=ratio)).kind == kind
 
@@ -118,6 +120,7 @@ STATUSES = ("ok", "failed", "over budget", "not applicable", "not installed")
     ],
 )
 def test_the_way_a_cell_ended_is_judged(expected: str, kinds: tuple[str | None, ...]):
+    """Each pair of an expected and a measured status has its kind of deviation."""
     row = EXPECTED if expected == "ok" else Expectation(against="slow", status=expected)
     expectations = Expectations({QUICK: row, SLOW: replace(EXPECTED, ratio=None)})
     for status, kind in zip(STATUSES, kinds, strict=True):
@@ -139,12 +142,14 @@ def test_the_way_a_cell_ended_is_judged(expected: str, kinds: tuple[str | None, 
     ],
 )
 def test_what_is_missing_on_one_side_deviates(expected, found, kinds):
+    """A cell or a figure that only one side has is missing or new."""
     verdict = judge(expected, found)
     assert [judged.kind for judged in verdict.judged] == kinds
     assert verdict.exit_code == 1
 
 
 def test_nothing_measured_is_no_success():
+    """A gate without a measured cell is an error."""
     with pytest.raises(ShardbenchError, match="no cell to judge"):
         judge_cells(Expectations({QUICK: EXPECTED}), {})
     for status in ("not installed", "not applicable"):
@@ -162,12 +167,14 @@ def test_nothing_measured_is_no_success():
     ],
 )
 def test_the_worst_cell_decides(kinds: tuple[str, ...], code: int):
+    """The exit code is that of the worst deviation."""
     judged = judge(EXPECTED, line()).judged[0]
     cells = [replaced(judged, deviations=(Deviation("ratio", kind),)) for kind in kinds]
     assert GateVerdict((judged, *cells), {}).exit_code == code
 
 
 def test_the_tolerance_of_a_cell_replaces_that_of_the_file():
+    """A cell may be stricter than its file."""
     worse = line(quality=QUALITY | {"cost": 20.1})
     assert judge(EXPECTED, worse, quality_tolerance=0.01).exit_code == 0
     assert judge(replace(EXPECTED, quality_tolerance=0.01), worse).exit_code == 0
@@ -186,12 +193,14 @@ def test_the_tolerance_of_a_cell_replaces_that_of_the_file():
     ],
 )
 def test_one_per_cent_more_python_work_is_found(work: dict[str, int] | None, found: list[Any]):
+    """Counts that vary from call to call are inconclusive or ignored."""
     expected = replace(EXPECTED, python_calls=10_000)
     assert deviations(judge(expected, line(work=work))) == found
     assert deviations(judge(replace(expected, ignore=("python_calls",)), line(work=work))) == []
 
 
 def test_counts_that_do_not_repeat_are_ignored():
+    """A second measurement shows which counts are noise."""
     found = line(counters={"copies": 3, "lookups": 20}, work={"python_calls": 7, "spread": 0})
     expected = replace(EXPECTED, python_calls=6)
     noisy = without_noise(expecting(expected), judge(expected, found))
@@ -244,10 +253,12 @@ NEAR = 20 * (1 + 5e-10)
     ],
 )
 def test_a_new_expectation_differs_only_in_what_deviates_and_is_no_error(expected, found, after):
+    """Proposed expectations keep all that was met."""
     assert again(expected, found) == after
 
 
 def test_what_is_ignored_is_not_written():
+    """Neither the cell's nor the file's ignored figures get values."""
     ignoring = replace(EXPECTED, ignore=("ratio", "counters.copies"))
     found = again(ignoring, line(fingerprint="x"), ignore=("quality.cost", "decision"))
     assert found == Expectation(
@@ -268,6 +279,7 @@ def test_what_is_ignored_is_not_written():
     ],
 )
 def test_accepting_it_makes_the_gate_pass(tmp_path: Path, changes: dict[str, Any]):
+    """The proposed file expects exactly what was measured."""
     expectations = Expectations({QUICK: EXPECTED})
     measured = cells(line(**changes), line("other"), ended("third", "over budget"))
     verdict = judge_cells(expectations, measured)

@@ -1,20 +1,26 @@
-"""A checked call: what is done around it, and what of its decision is kept or refused."""
+"""A checked call, and the environment that is stored with its cell."""
 
 import math
+import sys
 import weakref
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 import toy
+import toy_registries
 from fake_clock import FakeClock
+from toy_library import ToyRepository
 
 from harness.contract import Family, Prepared, is_observing
 from harness.contract.variants import Variant
+from harness.measuring.environment import environment, used_packages
 from harness.measuring.jobs import check
 from harness.measuring.request import AFTER_CALL, CALL
 from harness.model.errors import RegistryError
 from harness.model.ids import WorkloadSpec
+from harness.model.machine import PACKAGES
 from harness.topologies.lookup import find_topology
 
 PROBLEM = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))
@@ -28,7 +34,8 @@ def variant(run, **options) -> Variant:
 
 
 def test_a_family_that_plans_adds_figures_for_each_rank(clock: FakeClock):
-    (family,) = toy.bounded_registry().families
+    """A checked cell has the table of ranks."""
+    (family,) = toy_registries.bounded_registry().families
     checked = check(family, family.find("reference"), PROBLEM, clock)
     assert checked.ranks.rows == ((3, 3 / 8), (3, 3 / 8))
 
@@ -93,3 +100,38 @@ def test_a_call_is_observed_and_installed_and_all_is_left_afterwards(clock: Fake
         *([] if fails else [AFTER_CALL]), "leave installed", "leave observer", "close",
     ]  # fmt: skip
     assert not is_observing()
+
+
+def test_the_versions_of_a_users_family_are_those_of_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A family of another distribution names that distribution and what it requires."""
+    installed = tmp_path / "their_planners-1.5.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: their-planners\nVersion: 1.5\n"
+        "Requires-Dist: numpy>=1\nRequires-Dist: shardbench\nRequires-Dist: torch; extra == 'x'\n"
+    )
+    (installed / "entry_points.txt").write_text("[shardbench.families]\nx = their_planners:F\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "their_planners.py").touch()
+    packages = environment(0, "their_planners").packages
+    assert set(packages) == {"their-planners", "numpy"}
+    assert packages["their-planners"] == "1.5"
+
+
+def test_the_commit_of_a_users_family_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A family's sources in a checkout have a commit, and a mark if they differ from it."""
+    repository = ToyRepository(tmp_path / "checkout")
+    monkeypatch.syspath_prepend(repository.folder)
+    files = {f"{name}/__init__.py": "" for name in ("kept_planners", "changed_planners")}
+    head = repository.commit("Add planners", files)
+    (repository.folder / "changed_planners" / "__init__.py").write_text("x = 1")
+    for package, mark in (("kept_planners", ""), ("changed_planners", "+")):
+        commit = environment(0, package).commit
+        assert commit == f"{head[:9]}{mark}"
+
+
+def test_the_versions_of_a_built_in_family_are_those_of_the_libraries():
+    """A family of this project names the libraries whose planners it measures."""
+    assert used_packages("planners.embedding") == PACKAGES

@@ -128,11 +128,13 @@ JUDGED = [
 
 @pytest.mark.parametrize(("statement", "cells", "said"), JUDGED)
 def test_cells_decide_on_a_statement(statement: Statement, cells: list[Cell], said: str):
+    """Goals and claims are met, missed, or open, each with a reason."""
     reading = read(statement, *cells)
     assert said in (reading.outcome, reading.reason)
 
 
 def test_a_reading_has_its_value_and_its_limit():
+    """A projected value is marked."""
     text = read(FASTER, PROJECTED, QUICK).measured(lambda value, unit: f"{value:g} {unit}")
     assert text == "≥ 100 times (projected)"
     assert (read(QUALITY, QUICK).value, read(QUALITY, QUICK).limit) == (4.0, 5.0)
@@ -154,6 +156,7 @@ def test_a_reading_has_its_value_and_its_limit():
     ],
 )
 def test_the_interval_is_that_of_a_comparison_else_the_range_of_calls(slow, quick, ends):
+    """A speed-up without an interval has no ends."""
     figure = speedup(slow, quick)
     assert (figure.low, figure.high) == pytest.approx(ends, nan_ok=True)
 
@@ -170,6 +173,7 @@ def test_a_measured_pair_is_preferred_to_a_bound():
 
 
 def test_work_is_counted_where_the_statement_says_and_enough_is_declared_or_that_of_after():
+    """A counter may name another counter as what is enough."""
     counted = Pair(LARGE, "lib/commit", "")
     claim = replace(CLAIM, counter="copies", counted=(counted,))
     pair = cell("slow", counters={"copies": 900}), cell("quick", counters={"copies": 1})

@@ -9,6 +9,7 @@ from harness.model.files import replace_file
 
 
 def test_a_file_is_replaced_or_left_as_it_was(tmp_path):
+    """A failed write leaves no other file behind."""
     path = tmp_path / "plan.json"
     path.write_text("old")
     with pytest.raises(UnicodeEncodeError):
@@ -37,6 +38,7 @@ def test_a_second_writer_at_the_same_time_leaves_one_whole_file(tmp_path, monkey
 
 
 def test_what_is_no_file_is_written_to_and_stays(tmp_path):
+    """A pipe is not replaced by a file."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     read: list[str] = []

@@ -53,6 +53,7 @@ def captures(monkeypatch):
 
 @pytest.mark.parametrize("name", ["captured.json", "captured.json.gz"])
 def test_what_was_planned_is_read_again_also_after_an_error(tmp_path, captures, name):
+    """Captured files are the same each time, and packed if their name says so."""
     path = tmp_path / name
     with pytest.raises(KeyError), capture("toy", path):  # noqa: PT012 - inside is the body
         Planner().plan("b", "a")
@@ -69,6 +70,7 @@ def test_what_was_planned_is_read_again_also_after_an_error(tmp_path, captures, 
 @settings(max_examples=15)
 @given(st.lists(st.text(max_size=8), max_size=30))
 def test_hashed_names_are_distinct_in_order_and_those_of_their_key(names):
+    """Hashed names sort as the names do, and say nothing of them without the key."""
     written = Names(True, "key").written(names)
     assert [written[name] for name in sorted(set(names))] == sorted(written.values())
     assert len(set(written.values())) == len(set(names)) == len(written)
@@ -92,6 +94,7 @@ def test_hashed_names_are_distinct_in_order_and_those_of_their_key(names):
 def test_what_cannot_be_captured_is_refused_before_the_block(
     tmp_path, captures, family, path, changes, reason
 ):
+    """The script is not run for nothing."""
     (tmp_path / "c.json").mkdir()
     captures(**changes)
     with pytest.raises(UsageError, match=reason), capture(family, tmp_path / path):
@@ -99,6 +102,7 @@ def test_what_cannot_be_captured_is_refused_before_the_block(
 
 
 def test_a_full_disk_only_warns_and_keeps_the_existing_file(tmp_path, captures, monkeypatch):
+    """A capture never stops the script."""
     path = tmp_path / "c.json"
     path.write_text("before")
 
@@ -126,6 +130,7 @@ def raising() -> None:
     ],
 )
 def test_without_a_writable_problem_nothing_is_written(tmp_path, captures, content, warning):
+    """A problem that cannot be written is a warning."""
     captures(content)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -147,6 +152,7 @@ def test_without_a_writable_problem_nothing_is_written(tmp_path, captures, conte
     ],
 )
 def test_damaged_foreign_and_later_files_are_refused(tmp_path, content, reason):
+    """The sentence names the file, also if it is packed."""
     for name, written in (("c.json", content), ("c.json.gz", gzip.compress(content))):
         (tmp_path / name).write_bytes(written)
         with pytest.raises(UsageError, match=rf"{name}.*{reason}"):

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 import toy
+import toy_registries
 
 from harness.contract import Abilities, Explanation, Family, InfeasibleDecision, Measured, Prepared
 from harness.contract.planning import Question
 from harness.contract.variants import Variant
 from harness.measuring.request import Request
-from harness.model.errors import ShardbenchError, UsageError
+from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
 from harness.planning.plan import Baseline, baseline, explain, plan
 from harness.topologies.lookup import find_topology
@@ -20,7 +21,7 @@ from harness.topologies.lookup import find_topology
 
 @pytest.fixture
 def family() -> Family:
-    (toys,) = toy.bounded_registry().families
+    (toys,) = toy_registries.bounded_registry().families
     return toys
 
 
@@ -35,6 +36,7 @@ def with_planning(family: Family, **changes) -> Family:
 
 
 def test_what_the_variant_installs_is_gone_again(family):
+    """A plan is made with the variant installed, and closed afterwards."""
     closed = []
 
     def prepare(problem: toy.ToyProblem) -> Prepared[toy.Decision]:
@@ -47,24 +49,6 @@ def test_what_the_variant_installs_is_gone_again(family):
     family.variants["installed"] = Variant("installed", prepare, "", "")
     assert plan(asked(family, "installed")).document == {"gpu_of_item": (0, 1, 0, 1, 0)}
     assert (toy.World.changed, closed) == (False, [True])
-
-
-def test_a_search_without_a_limit_takes_none(family):
-    with pytest.raises(UsageError, match="takes no limit in seconds"):
-        plan(asked(with_planning(family, limited=None)), seconds=2.5)
-
-
-@pytest.mark.parametrize(
-    ("variant", "reason"),
-    [
-        ("raises", "'raises' found no decision: ValueError: no item likes me"),
-        ("missing", f"'missing' is not installed: it needs {toy.NOT_THERE}"),
-        ("refuses", "too many items for me"),
-    ],
-)
-def test_without_a_decision_the_reason_is_raised(family, variant, reason):
-    with pytest.raises(ShardbenchError, match=reason):
-        plan(asked(family, variant))
 
 
 class TestExplanations:
@@ -81,6 +65,7 @@ class TestExplanations:
         return replace(family, abilities=Abilities(explain=because, explain_table=because))
 
     def test_a_family_explains_a_decision_and_its_difference_from_another(self, family, questions):
+        """The question has the rank, the table or the other decision."""
         made = explain(asked(family, "same", against="own"), rank=1, top=2)
         assert str(made.cell) == "toy/same@toy[size=5]/dgx_a100_80gb:2"
         assert (made.against, made.explanation.document) == ("own", {"items": [0, 1, 0, 1, 0]})
@@ -97,6 +82,7 @@ class TestExplanations:
     def test_bad_questions_are_refused_before_planning(
         self, family, variant, against, options, reason
     ):
+        """Options that exclude each other are refused."""
         with pytest.raises(UsageError, match=reason):
             explain(asked(family, variant, against=against), **options)
 
@@ -117,6 +103,7 @@ class TestBaseline:
         family.variants[name] = replace(family.variants[name], prepare=lambda _: prepared)
 
     def test_the_model_of_the_named_variant_plans_where_that_is_not_installed(self, family):
+        """The variant that must decide the same stands in."""
         family.variants["same"] = replace(family.variants["same"], requires=(toy.NOT_THERE,))
         assert self.compared(family) == Baseline("Toys", 3.0)
 
@@ -128,6 +115,8 @@ class TestBaseline:
         ],
     )
     def test_without_a_plan_of_the_planner_there_is_a_reason(self, family, error, reason):
+        """A planner that finds nothing is told apart from one that fails."""
+
         def fail() -> None:
             raise error
 
@@ -137,6 +126,8 @@ class TestBaseline:
     def test_a_planner_that_takes_too_long_is_stopped_even_if_it_catches_errors(
         self, family, monkeypatch
     ):
+        """The signal handler and the timer are as before."""
+
         def endless() -> None:
             while True:
                 with suppress(Exception):
@@ -152,6 +143,7 @@ class TestBaseline:
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
     def test_there_is_none_without_a_planner_or_near_another_plan(self, family):
+        """A plan that moves little is not compared with the planner's."""
         assert self.compared(with_planning(family, baseline=None)) is None
         request = asked(family, "own")
         assert baseline(request, replace(plan(request), moved_gib=1.0)) is None

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from toy import toy_registry
 from toy_library import ToyRepository, declared, family
+from toy_registries import toy_registry
 
 from harness.contract.registry import Registry
 from harness.model.errors import ShardbenchError, UsageError
@@ -72,6 +72,7 @@ PROFILE = '[[profile]]\nfamily = "toy"\nproblem = "toy/dgx_h100:2"\nvariants = [
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_is(folder, text, said):
+    """Neither a wrong suite nor an unknown name is measured in part."""
     (folder / "suite.toml").write_text(f"{text if 'stud' in text else STUDY + text}")
     with pytest.raises(UsageError, match=said):
         measure(folder)
@@ -79,6 +80,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_is(folder, text, sai
 
 
 def test_stale_keeps_cells_until_the_sources_of_their_family_change(folder):
+    """Another version of the harness alone is no reason to measure again."""
     script = folder / "printing.py"
     script.write_text("print('| 1 |')\n")
     table = f'[[table]]\nscript = "{script}"\nfamily = "toy"\n'
@@ -98,6 +100,7 @@ def test_stale_keeps_cells_until_the_sources_of_their_family_change(folder):
 
 @pytest.mark.parametrize("counted", [False, True])
 def test_commits_are_timed_without_counting_and_counted_with_it(tmp_path, counted):
+    """Commits of a suite are cells with two times each."""
     repository = ToyRepository(tmp_path / "repository")
     one, two = repository.version("one"), repository.version("two", scans=3)
     declares = f'commits = {{ one = "{one}", two = "{two}" }}\ncounted = {str(counted).lower()}'
@@ -113,6 +116,7 @@ def test_commits_are_timed_without_counting_and_counted_with_it(tmp_path, counte
 
 
 def test_long_parts_run_two_at_a_time_within_memory_and_commits_never_with_studies(folder):
+    """Parts of one kind run beside each other if memory is enough for both."""
     running: list[tuple[str, str]] = []
     seen: list[dict[str, str]] = []
 
@@ -136,6 +140,7 @@ def test_long_parts_run_two_at_a_time_within_memory_and_commits_never_with_studi
 
 
 def test_the_longest_parts_begin_first(folder):
+    """Parts that were never measured come before all others."""
     last = {"a": 10.0, "new": 0.0, "b": 300.0, "c": 20.0}
     settings = {"is_long": True, "gib": 1e6}
     parts = [
@@ -160,6 +165,7 @@ def device_folder(folder: Path) -> Path:
 
 
 def test_each_machine_has_a_folder_where_parts_are_measured_once_in_their_order(device_folder):
+    """A machine is known by what its runs say, not by its folder."""
     names = measure(device_folder, *GPU)
     assert (names[0], len(names), names[-1]) == ("table first", 4, "table last")
     assert measure(device_folder, *GPU) == []
@@ -185,6 +191,7 @@ def run_script(folder: Path, script: str, budget: float = 60.0) -> str:
 
 
 def test_a_script_runs_as_from_a_shell_and_its_lines_of_a_table_are_kept(tmp_path, monkeypatch):
+    """Other lines that it prints are left out."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONHASHSEED", "random")
     table = run_script(
@@ -206,6 +213,7 @@ def test_a_script_runs_as_from_a_shell_and_its_lines_of_a_table_are_kept(tmp_pat
     ],
 )
 def test_the_outcome_of_a_script_that_ends_badly_says_why(tmp_path, monkeypatch, script, outcome):
+    """No table is written."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ShardbenchError, match=outcome):
         run_script(tmp_path, script, 0.5 if "sleep" in script else 60.0)
@@ -213,6 +221,7 @@ def test_the_outcome_of_a_script_that_ends_badly_says_why(tmp_path, monkeypatch,
 
 
 def test_the_suite_for_gpus_takes_at_most_forty_minutes():
+    """The budgets of its parts add up to less."""
     declared = Record.read(ROOT / "record" / "gpu", *CPU).declared
     problems = [study for study in declared.study for _ in study.workloads]
     studies = sum(study.seconds + 40 for study in problems)  # checks and set-up take a while

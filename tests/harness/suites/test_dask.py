@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import run_sweep
 import toy
+import toy_registries
 from msgspec import structs
 from run_sweep import assert_whole, left
 
@@ -74,13 +75,14 @@ def worker(address: str, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_worker_that_is_killed_midway_loses_nothing(scheduler: str, tmp_path: Path):
+    """Another worker measures what it had begun."""
     path = tmp_path / "results.jsonl"
     with worker(scheduler, "--no-nanny") as first, worker(scheduler, "--no-nanny"):
         with connected(scheduler) as cluster:
             assert len(cluster.machines) == 2
             requests = left(path, run_sweep.requests(), several=True)
             threading.Timer(0.5, first.kill).start()
-            options = (CellStore(path), run_sweep.SETTINGS, toy.toy_registry)
+            options = (CellStore(path), run_sweep.SETTINGS, toy_registries.toy_registry)
             finished = list(cluster.sweep(requests, *options))
         assert [each.refused for each in finished] == ["", ""]
         assert_whole(path)
@@ -92,6 +94,7 @@ def test_a_worker_that_is_killed_midway_loses_nothing(scheduler: str, tmp_path: 
 
 
 def test_without_workers_it_ends(scheduler: str, tmp_path: Path, monkeypatch):
+    """A sweep without a worker is an error, and no endless wait."""
     monkeypatch.setattr("harness.suites.cluster._LOOK_SECONDS", 0.1)
     with worker(scheduler, "--no-nanny") as only, connected(scheduler) as cluster:
         only.kill()
@@ -103,6 +106,7 @@ def test_without_workers_it_ends(scheduler: str, tmp_path: Path, monkeypatch):
 
 
 def test_a_worker_that_may_have_no_children_is_refused(scheduler: str):
+    """A worker under a nanny cannot start processes."""
     refused = pytest.raises(ShardbenchError, match=r"^Worker tcp://\S+ may not start processes")
     with worker(scheduler, "--nanny"), refused, connected(scheduler):
         pass
@@ -110,6 +114,7 @@ def test_a_worker_that_may_have_no_children_is_refused(scheduler: str):
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense"])
 def test_a_scheduler_that_is_not_there_is_said(address: str, monkeypatch):
+    """An address without a scheduler is one sentence."""
     pytest.importorskip("distributed")
     monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 0.2)
     refused = pytest.raises(ShardbenchError, match=r"^No Dask scheduler answers at")
@@ -118,6 +123,7 @@ def test_a_scheduler_that_is_not_there_is_said(address: str, monkeypatch):
 
 
 def test_without_dask_its_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    """The sentence has the command that installs it."""
     monkeypatch.setitem(sys.modules, "distributed", None)
     refused = pytest.raises(UsageError, match=r"pip install 'shardbench\[dask\]'")
     with refused, connected("tcp://127.0.0.1:9"):
@@ -132,10 +138,11 @@ def job(*stored: Cell) -> Job:
     request = Request(
         toy.TOY, WorkloadSpec("toy"), topology, ("missing",), "missing", stored=stored
     )
-    return request.job(run_sweep.SETTINGS, toy.toy_registry)
+    return request.job(run_sweep.SETTINGS, toy_registries.toy_registry)
 
 
 def test_a_worker_measures_one_problem_at_a_time(monkeypatch):
+    """Threads of a worker wait for each other."""
     running, most = 0, 0
 
     def run(self, *arguments, **options) -> list:
@@ -153,6 +160,7 @@ def test_a_worker_measures_one_problem_at_a_time(monkeypatch):
 
 
 def test_what_another_machine_has_stored_is_measured_here_too():
+    """Only cells of the worker's own machine count."""
     cell_id = CellId.parse("toy/missing@toy/dgx_a100_80gb:2")
     for machine, count in ((HERE.machine, 0), ("another", 1)):
         where = Environment(machine=machine)
@@ -165,5 +173,6 @@ def test_what_another_machine_has_stored_is_measured_here_too():
     [({"code": "x"}, "other code of shardbench"), ({"python": "x"}, "other versions of Python")],
 )
 def test_a_worker_with_other_code_or_versions_is_refused(changes: dict[str, str], what: str):
+    """Results of one file have one code and one set of versions."""
     with pytest.raises(ShardbenchError, match=f"has {what}"):
         measure(job(), key_of(structs.replace(HERE, **changes)))

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import run_sweep
 import toy
+import toy_registries
 
 from harness.measuring.comparison import Comparison
 from harness.measuring.request import Request
@@ -108,7 +109,7 @@ def test_killed_at_random_moments_it_goes_on(tmp_path: Path, undisturbed):
 def compare(*variants: str, against: str = "", settled=None, stored=()) -> list[Cell]:
     workload, topology = WorkloadSpec("toy", {"size": "4"}), find_topology("dgx_a100_80gb", 2)
     request = Request(toy.TOY, workload, topology, variants, against, stored=stored)
-    comparison = Comparison(request, run_sweep.SETTINGS, toy.toy_registry)
+    comparison = Comparison(request, run_sweep.SETTINGS, toy_registries.toy_registry)
     return comparison.run(settled=settled or (lambda cell: None))
 
 
@@ -128,6 +129,7 @@ CHECKED = ("same", "missing", "own", "raises")
     ],
 )
 def test_what_is_missing_is_judged_as_with_the_stored_cells(variants, against, stored):
+    """A resumed comparison gives the rest of the same cells."""
     known = whole(variants, against)
     names = set(known) - {stored[1:]} if stored.startswith("-") else set(stored.split())
     kept = tuple(cell for name, cell in known.items() if name in names)
@@ -143,6 +145,7 @@ def whole(variants: tuple[str, ...], against: str) -> dict[str, Cell]:
 
 
 def test_no_cell_is_given_out_before_it_is_known_who_stands_in():
+    """The cell of the reference without a part comes first."""
     seen: list[tuple[str, str]] = []
     compare(
         *("same", "missing", "own"),

@@ -25,6 +25,7 @@ FAMILY = replace(
 
 
 def test_a_workload_brings_its_topology_unless_another_is_named():
+    """A captured workload has the machines of its job."""
     for name, gpus in ((None, None), (None, 6), ("captured", None), ("captured", 6)):
         assert placed_on(FAMILY, BRINGS, name, gpus) == CAPTURED
     assert placed_on(FAMILY, BRINGS, "dgx_h100", 16) == find_topology("dgx_h100", 16)
@@ -41,11 +42,13 @@ def test_a_workload_brings_its_topology_unless_another_is_named():
     ],
 )
 def test_anything_else_is_refused(workload, name, gpus, reason):
+    """The sentence says what to name."""
     with pytest.raises(UsageError, match=reason):
         placed_on(FAMILY, WorkloadSpec(workload), name, gpus)
 
 
 def test_commands_and_studies_find_it():
+    """An id, options and a study give the same topology."""
     registry, options = Registry([FAMILY]), ("brings", None, None)
     assert find_problem(registry, "toy", *options).topology == CAPTURED
     by_id = find_problem(registry, "toy/own@brings/captured:6", None, None, None)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import toy
+import toy_registries
 from processes import is_running
 
 from harness.contract.registry import Registry
@@ -30,7 +30,7 @@ def compare(
     folder: Path | None = None,
     budget: float = LONG,
     against: str = "",
-    registry: Callable[[], Registry] = toy.toy_registry,
+    registry: Callable[[], Registry] = toy_registries.toy_registry,
     listen: Callable[[Event], None] = lambda event: None,
     **parameters: str,
 ) -> dict[str, Cell]:
@@ -46,7 +46,11 @@ def compare(
 
 def print_cells(*variants: str, preload: str = "", **parameters: str) -> None:
     """Compare, and print the status and the decision of each cell as JSON."""
-    registry = partial(toy.preloading_registry, preload) if preload else toy.toy_registry
+    registry = (
+        partial(toy_registries.preloading_registry, preload)
+        if preload
+        else toy_registries.toy_registry
+    )
     cells = compare(*variants, registry=registry, **parameters)
     print(json.dumps({name: [cell.status, cell.decision] for name, cell in cells.items()}))
 

@@ -1,15 +1,22 @@
-"""Comparing variants: the outcome in each cell, and the progress told meanwhile."""
+"""Comparing variants: the outcome in each cell, stopped calls, and what is left behind."""
 
+import json
+import os
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 import toy
-from comparing import LONG, compare
+import toy_registries
+from comparing import LONG, SHORT, TOLD, compare, ends, left_pid
 from processes import server_children
 
+from harness.measuring.jobs import Event, Pace
 from harness.measuring.timing.verdict import judge
-from harness.model.cell import Cell
+from harness.model.cell import Cell, Progress
 from harness.model.errors import UsageError
 from harness.store.cells import CellStore
 
@@ -114,7 +121,8 @@ def test_where_the_reference_has_no_part_the_first_that_has_stands_in():
 
 
 @pytest.mark.parametrize(
-    ("registry", "times"), [(toy.figures_registry, 1), (toy.no_figures_registry, 3)]
+    ("registry", "times"),
+    [(toy_registries.figures_registry, 1), (toy_registries.no_figures_registry, 3)],
 )
 def test_figures_of_a_problem_are_computed_once_for_all(registry, times, folder):
     """They are computed in a process without variants; where that fails, by each check."""
@@ -126,6 +134,169 @@ def test_figures_of_a_problem_are_computed_once_for_all(registry, times, folder)
 @pytest.mark.parametrize(("clock", "verdict"), [("cpu", "inconclusive"), ("wall", "slower")])
 def test_a_variant_that_waits_is_judged_by_wall_time_alone(clock, verdict):
     """CPU time decides nothing about a call that mostly waits; a family may compare wall time."""
-    cells = compare("waits", registry=partial(toy.waiting_registry, clock))
+    cells = compare("waits", registry=partial(toy_registries.waiting_registry, clock))
     assert cells["waits"].verdict == verdict
     assert cells["waits"].clock == clock
+
+
+class TestOverBudget:
+    def test_a_call_is_stopped_and_projected(self, folder: Path):
+        """A hundred items a second, of ten thousand, take a hundred seconds."""
+        events: list[Event] = []
+        cells = compare("endless", "same", folder=folder, budget=TOLD, listen=events.append)
+        cell = cells["endless"]
+        assert cell.status == "over budget"
+        assert cell.reason.startswith("stopped after ")
+        assert 0 < cell.progress.done < 10_000
+        assert (cell.progress.total, cell.progress.unit) == (10_000, "items")
+        assert 50 < cell.projection_s < 200
+        assert (cell.decision, cell.wall_s, cell.ratio) == (None, None, None)
+        assert ends(left_pid(folder))
+        assert cells["same"].ratio is not None
+        told = [event.progress.done for event in events if event.progress is not None]
+        assert told == sorted(told)
+
+    def test_a_reference_over_budget_leaves_the_others_timed(self, folder: Path):
+        """They have times, and nothing to compare them with."""
+        registry = toy_registries.slow_reference_registry
+        cells = compare("same", "own", folder=folder, budget=SHORT, registry=registry)
+        assert cells["reference"].status == "over budget"
+        for name, decision in (("same", None), ("own", "own")):
+            cell = cells[name]
+            assert (cell.status, cell.decision) == ("ok", decision)
+            assert cell.cpu_s is not None
+            assert (cell.ratio, cell.verdict) == (None, None)
+
+    @pytest.mark.parametrize(
+        ("variant", "more"),
+        [
+            ("slow-to-prepare", {}),
+            ("reference", {"registry": toy_registries.slow_quality_registry}),
+        ],
+    )
+    def test_what_is_no_part_of_the_call_may_take_longer(self, variant: str, more):
+        """The budget of a call is not that of its set-up or of the rating."""
+        cells = compare(variant, budget=SHORT, **more)
+        assert {cell.status for cell in cells.values()} == {"ok"}
+
+    def test_what_it_started_is_stopped_too(self, folder: Path):
+        """A call ends with the processes that it started."""
+        cell = compare("silent-parent", folder=folder, budget=SHORT)["silent-parent"]
+        assert (cell.status, cell.progress, cell.projection_s) == ("over budget", None, None)
+        assert ends(left_pid(folder, "grandchild"))
+
+
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [
+        # 5 s of set-up, then 10 items a second: 90 s more for the 900 that are left.
+        ([(5.0, 0, 1000), (15.0, 100, 1000)], 105.0),
+        # What begins again has a pace of its own.
+        ([(5.0, 0, 1000), (6.0, 900, 1000), (7.0, 0, 1000), (17.0, 100, 1000)], 107.0),
+        # More than all ends now.
+        ([(1.0, 10, 100), (2.0, 120, 100)], 2.0),
+        # Without a pace there is none.
+        ([], None),
+        ([(5.0, 10, 100)], None),
+        ([(5.0, 10, 100), (6.0, 10, 100)], None),
+        ([(5.0, 10, 100), (6.0, 9, 100)], None),
+        ([(5.0, 10, None), (6.0, 20, None)], None),
+    ],
+)
+def test_a_call_goes_on_at_the_pace_between_first_and_last(told, seconds):
+    """A projection needs two reports of one step."""
+    pace = Pace()
+    for elapsed_s, done, total in told:
+        pace.report(Progress(done, total, "items", elapsed_s))
+    assert pace.projection() == seconds
+    pace.report(Progress(1, 10, "proposals", 100.0))
+    assert pace.projection() is None, "another step has a pace of its own"
+
+
+@pytest.mark.parametrize(
+    ("variant", "status", "reason"),
+    [
+        ("changes-later", "failed", "decision changed from one call to the next"),
+        ("endless-later", "over budget", "stopped after"),
+    ],
+)
+def test_a_failure_while_timing_leaves_the_others_timed(variant: str, status: str, reason: str):
+    """The variant that failed is identified, and the others are timed again without it."""
+    cells = compare(variant, "same", budget=SHORT if status == "over budget" else LONG)
+    cell = cells[variant]
+    assert (cell.status, cell.decision, cell.cpu_s) == (status, "same", None)
+    assert reason in cell.reason
+    assert cells["same"].ratio is not None
+    assert server_children() == []
+
+
+def started(*variants: str, stderr: int = subprocess.DEVNULL, **options: str) -> subprocess.Popen:
+    """Start a process that compares variants and prints their cells."""
+    here = Path(__file__).parent
+    path = [str(folder) for folder in (here, here.parents[1], here.parents[3])]
+    script = f"import comparing; comparing.print_cells(*{variants}, **{options})"
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+    )
+
+
+class TestNothingIsLeftBehind:
+    @pytest.mark.parametrize("stage", ["checking", "timing"])
+    def test_after_an_interruption(self, folder: Path, stage: str):
+        """An interrupt in any stage ends all child processes."""
+
+        def interrupt(event: Event) -> None:
+            is_timed = event.stage == "timing" and event.step > 2
+            if event.progress is not None or is_timed:
+                assert server_children()
+                raise KeyboardInterrupt
+
+        variant = "endless" if stage == "checking" else "same"
+        with pytest.raises(KeyboardInterrupt):
+            compare(variant, folder=folder, listen=interrupt)
+        assert server_children() == []
+        if stage == "checking":
+            assert ends(left_pid(folder))
+
+    def test_by_a_variant_that_died_beside_a_process_of_its_own(self, folder: Path):
+        """A process that the variant started ends with its call."""
+        cell = compare("killed-parent", folder=folder)["killed-parent"]
+        assert cell.status == "failed"
+        assert ends(left_pid(folder, "grandchild"))
+
+    @pytest.mark.parametrize("variant", ["endless", "silent-parent"])
+    def test_after_the_parent_was_killed(self, folder: Path, variant: str):
+        """Children see that their parent is gone."""
+        with started(variant, folder=str(folder)) as parent:
+            try:
+                left_pid(folder)
+                family = psutil.Process(parent.pid).children(recursive=True)
+                assert len(family) >= 2
+            finally:
+                parent.kill()
+        assert all(ends(process.pid) for process in family)
+
+
+class TestStandardOutput:
+    def answer(self, variant: str, **options: str) -> tuple[dict[str, list[str]], str]:
+        """Return what a comparison wrote to standard output, as JSON, and to standard error."""
+        with started(variant, stderr=subprocess.PIPE, **options) as process:
+            out, err = process.communicate(timeout=LONG)
+        assert process.returncode == 0, err
+        return json.loads(out), err
+
+    def test_it_carries_what_was_asked_for_and_nothing_else(self):
+        """What a variant, its processes or a preloaded module print goes to standard error."""
+        cells, err = self.answer("prints", preload="noisy_module")
+        assert cells == {"reference": ["ok", "reference"], "prints": ["ok", "same"]}
+        for noise in ("preparing", "running", "below Python", "of a grandchild"):
+            assert noise in err
+
+    def test_a_module_that_cannot_be_preloaded_does_not_disturb_it(self):
+        """The variants are compared without it."""
+        cells, _ = self.answer("same", preload="broken_module")
+        assert cells == {"reference": ["ok", "reference"], "same": ["ok", "same"]}

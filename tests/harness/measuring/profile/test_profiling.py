@@ -10,6 +10,7 @@ from threading import Thread
 
 import pytest
 import toy
+import toy_registries
 from fake_clock import FakeClock
 
 from harness.contract import Measured, Prepared
@@ -153,5 +154,5 @@ def test_failures_in_the_child_say_why_and_of_whom(variants: list[str], reason: 
     request = Request(toy.TOY, WorkloadSpec("toy"), topology, variants)
     settings = Settings(0.5 if "silent" in variants else 60.0)
     with pytest.raises(ShardbenchError) as failed:
-        profile_variants(request, settings, 0.05, registry=toy.toy_registry)
+        profile_variants(request, settings, 0.05, registry=toy_registries.toy_registry)
     assert str(failed.value).startswith(reason)

@@ -95,6 +95,7 @@ class TestCoverage:
 class TestJudge:
     @given(st.floats(0.01, 100), st.floats(0.01, 100), st.floats(0.001, 0.5))
     def test_a_verdict_is_never_against_the_interval(self, one: float, other: float, floor: float):
+        """A verdict follows from the interval and the noise floor."""
         low, high = sorted((one, other))
         verdict = judge(Ratio(math.sqrt(low * high), low, high, 5), floor)
         assert (verdict == "faster") == (high < 1 - floor)

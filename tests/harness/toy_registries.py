@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from toy import TOY, Decision, ToyProblem, quality, round_robin, with_work
+
 from harness.contract import (
     OTHERS,
     Abilities,
@@ -20,7 +22,6 @@ from harness.contract import (
 )
 from harness.contract.registry import Registry
 from harness.model.cell import ClockName
-from toy.family import TOY, Decision, ToyProblem, quality, round_robin, with_work
 
 SMALL = "toy[size=4]/dgx_a100_80gb:2"
 

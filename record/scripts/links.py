@@ -1,0 +1,87 @@
+"""Print how fast processes exchange tensors: an all-to-all and an all-reduce at sizes of plans.
+
+`python record/scripts/links.py` starts two processes on gloo; with `--device cuda`, one on each
+GPU, on nccl. A row has the bytes of a rank's tensor and the median milliseconds. The last rows have
+the fit `start + bytes / bandwidth`, by least squares of relative errors, and its mean error.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+from common import device_of, print_table
+from msgspec import json
+
+from reports.core.formatting import figure
+
+SIZES = [2**power for power in range(12, 27, 2)]  # bytes of a rank
+UNTIMED, TIMED = 3, 15
+COLUMNS = ("collective", "bytes", "ms")
+
+
+def measure(rank: int, ranks: int, device: str, folder: str) -> None:
+    """Measure as one rank; rank 0 writes the median seconds by collective and size."""
+    torch.set_num_threads(1)
+    place = torch.device(device, rank) if device == "cuda" else torch.device(device)
+    if device == "cuda":
+        torch.cuda.set_device(place)
+    backend = "nccl" if device == "cuda" else "gloo"
+    store = f"file://{folder}/store"
+    dist.init_process_group(backend, init_method=store, rank=rank, world_size=ranks)
+
+    def seconds(collective: Callable[[], object]) -> float:
+        times = []
+        for _ in range(UNTIMED + TIMED):
+            dist.barrier()
+            begun = time.perf_counter()
+            collective()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            times.append(time.perf_counter() - begun)
+        return statistics.median(times[UNTIMED:])
+
+    measured: dict[str, list[float]] = {"all-to-all": [], "all-reduce": []}
+    for size in SIZES:
+        sent = torch.ones(size // 4 // ranks * ranks, device=place)
+        received = torch.empty_like(sent)
+        measured["all-to-all"].append(seconds(lambda: dist.all_to_all_single(received, sent)))  # noqa: B023
+        measured["all-reduce"].append(seconds(lambda: dist.all_reduce(received)))  # noqa: B023
+    if rank == 0:
+        Path(folder, "seconds").write_bytes(json.encode(measured))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def fit(sizes: list[int], seconds: list[float]) -> tuple[float, float, float]:
+    """Return the start in seconds, the bandwidth in bytes per second, and the mean error."""
+    terms = np.array([[1.0, size] for size in sizes]) / np.array(seconds)[:, None]
+    (start, per_byte), *_ = np.linalg.lstsq(terms, np.ones(len(sizes)), rcond=None)
+    error = float(np.abs(terms @ (start, per_byte) - 1).mean())
+    return float(start), float(1 / per_byte), error
+
+
+def main() -> None:
+    """Measure, fit and print."""
+    device = device_of(__doc__)
+    ranks = torch.cuda.device_count() if device == "cuda" else 2
+    with TemporaryDirectory() as folder:
+        processes.spawn(measure, (ranks, device, folder), ranks)
+        measured = json.decode(Path(folder, "seconds").read_bytes(), type=dict[str, list[float]])
+    rows: list[tuple[str, str, str]] = []
+    for name, seconds in measured.items():
+        rows += [(name, f"{n:,}", figure(1000 * s)) for n, s in zip(SIZES, seconds, strict=True)]
+    for name, seconds in measured.items():
+        start, bandwidth, error = fit(SIZES, seconds)
+        fitted = f"{1000 * start:.3g} + bytes / ({bandwidth / 1e9:.3g} GB/s), error {error:.1%}"
+        rows.append((f"{name}, fitted", "-", fitted))
+    print_table(COLUMNS, rows)
+
+
+if __name__ == "__main__":
+    main()
