@@ -86,12 +86,12 @@ class Work(NamedTuple):
 
 def work_of(weights: Sequence[torch.Tensor], *, owned: bool) -> Work:
     """Return the work of a step in which owners orthogonalise, or in which every rank does all."""
-    mesh = weights[0]._spec.mesh  # type: ignore[attr-defined]
+    mesh = weights[0]._spec.mesh
     costs, ranks = [newton_schulz_flops(*weight.shape) for weight in weights], mesh.size()
     mean = sum(costs) / ranks
     slowest = sum(costs)
     if owned:
-        parts = (matrix_of(weight._spec, group_of(mesh)) for weight in weights)  # type: ignore[attr-defined]
+        parts = (matrix_of(weight._spec, group_of(mesh)) for weight in weights)
         buckets = buckets_of([part for part in parts if part is not None], ranks, ELEMENTS)
         slowest = sum(bucket.owners.largest for bucket in buckets)
     return Work(slowest / mean, least_largest(costs, ranks) / mean)

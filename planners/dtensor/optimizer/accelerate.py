@@ -9,7 +9,7 @@ print(accelerated.info())
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple
@@ -50,6 +50,7 @@ class accelerate_optimizer(AbstractContextManager["accelerate_optimizer"]):  # n
             raise UsageError("This optimizer is accelerated already; stop that one first.")
         self._optimizer = weakref.ref(optimizer)
         self._splits: dict[int, Any] = {}
+        self._step: Callable[..., tuple[Any, Any]]
         self._info = OptimizerInfo(0, {})
         self._clip = torch.nn.utils.clip_grad_norm_
         if SUPPORTED.allow("accelerate_optimizer()", torch.__version__, any_release=any_release):
