@@ -158,7 +158,7 @@ class MuonParameters(DynamicParameters, frozen=True):
 
     model: _Model = "gpt2-xl"
     layers: Annotated[int, Meta(ge=1, le=200)] = 24
-    shard: Literal[0, 1] = 0
+    shard: Annotated[int, Meta(ge=0, le=1)] = 0
 
 
 class StepParameters(DynamicParameters, frozen=True):
