@@ -11,7 +11,14 @@ from harness.contract import InfeasibleDecision, Topology, UsageError, WorkloadS
 from planners.experts.balancing.bounds import layer_bounds
 from planners.experts.loads import drawn, recorded
 from planners.experts.observer import observe
-from planners.experts.problem import ExpertsProblem, Placement, Slots, fetched, imbalance
+from planners.experts.problem import (
+    ExpertsProblem,
+    Placement,
+    Slots,
+    fetched,
+    imbalance,
+    over_mean,
+)
 from planners.experts.published import COMPILED
 from planners.experts.workloads import MODELS, ModelParameters, captured, parameters_of, sizes
 
@@ -129,11 +136,8 @@ def figures(problem: ExpertsProblem, known: Mapping[str, float]) -> dict[str, fl
     """Return the bound on the imbalance, and store it for `quality`."""
     problem.known.update(known)
     if "bound" not in problem.known:
-        mean = problem.loads.sum(axis=1) / problem.gpus
-        loaded = mean > 0
-        bounds = np.ones(problem.layers)
-        bounds[loaded] = layer_bounds(problem)[loaded] / mean[loaded]
-        problem.known["bound"] = float(bounds.mean())
+        bounds = layer_bounds(problem)[:, None]
+        problem.known["bound"] = float(over_mean(bounds, problem.loads, problem.gpus).mean())
     return problem.known
 
 
@@ -145,7 +149,7 @@ def quality(problem: ExpertsProblem, decision: Placement) -> Mapping[str, float]
     now = imbalance(decision, problem.loads, problem.gpus)
     new = fetched(problem, decision)
     held = decision.held(problem.experts, problem.gpus)
-    found = {
+    qualities = {
         "imbalance": float(now.mean()),
         "bound": figures(problem, {})["bound"],
         "worst_layer": float(now.max()),
@@ -153,10 +157,10 @@ def quality(problem: ExpertsProblem, decision: Placement) -> Mapping[str, float]
         "wasted": float(problem.slots * problem.layers - held.sum()),
     }
     if problem.previous is not None:
-        found["fetched"] = float(new.sum(axis=1).mean())
-        found["fetched_gib"] = float(new.sum(axis=0).max()) * problem.expert_bytes / _GIB
-        found["least_fetched"] = _least_fetched(problem, decision)
-    return found
+        qualities["fetched"] = float(new.sum(axis=1).mean())
+        qualities["fetched_gib"] = float(new.sum(axis=0).max()) * problem.expert_bytes / _GIB
+        qualities["least_fetched"] = _least_fetched(problem, decision)
+    return qualities
 
 
 def _least_fetched(problem: ExpertsProblem, decision: Placement) -> float:

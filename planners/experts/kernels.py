@@ -235,20 +235,20 @@ def improve(
         if load.max() <= limit or exchanges + replications >= steps:
             break
         top = int(np.argmax(load))
-        gain, a, b, c, found = _exchange(share, held, on, was, load, limit, counted)
-        tried += found
+        gain, a, b, c, rated = _exchange(share, held, on, was, load, limit, counted)
+        tried += rated
         replicates = False
         if a < 0 or counted:
-            more, slot, gpu, place, found = _replication(
+            more, slot, gpu, place, rated = _replication(
                 weights, share, counts, held, on, was, load, limit, counted
             )
-            tried += found
+            tried += rated
             if more > gain:
                 a, b, c = slot, gpu, place
                 replicates = True
         if a < 0:
-            gain, two, found = _exchange_two(share, held, load)
-            tried += found
+            gain, two, rated = _exchange_two(share, held, load)
+            tried += rated
             if two[0] >= 0:
                 b, exchanges = two[2], exchanges + 2
                 for slot, place in ((two[0], two[3]), (two[1], two[4])):

@@ -1,11 +1,11 @@
 """Placements for use: the document, the ranks' loads, and placements that fetch few experts."""
 
-from collections.abc import Collection, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
 from msgspec import Struct, to_builtins
 
 from harness.contract import (
@@ -18,11 +18,10 @@ from harness.contract import (
 )
 from planners.experts.balancing.few_moves import few_moves
 from planners.experts.implementation import placement_of, quality
-from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance
+from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance, over_mean
 
 _GIB = 2**30
 _PARTS = (0.0, *(2.0**-power for power in range(6, -1, -1)))
-_FORMAT = "shardbench-placement"
 _MOST_FRONT = 600_000
 """Layers times slots times GPUs: DeepSeek-V3 on 32 GPUs is below."""
 
@@ -33,7 +32,7 @@ class PlacementDocument(Struct, frozen=True, kw_only=True):
     `physical_to_logical_map` is the expert of each slot, by layer, the form that engines load.
     """
 
-    format: str = _FORMAT
+    format: Literal["shardbench-placement"] = "shardbench-placement"
     version: int = 1
     gpus: int
     quality: dict[str, float]
@@ -42,20 +41,18 @@ class PlacementDocument(Struct, frozen=True, kw_only=True):
 
 def document(problem: ExpertsProblem, decision: Placement) -> dict[str, Any]:
     """Return a placement as plain JSON types, in the form of `PlacementDocument`."""
-    found: dict[str, Any] = to_builtins(
-        PlacementDocument(
-            gpus=problem.gpus,
-            quality=dict(quality(problem, decision)),
-            physical_to_logical_map=decision.slots.tolist(),
-        )
+    placement = PlacementDocument(
+        gpus=problem.gpus,
+        quality=dict(quality(problem, decision)),
+        physical_to_logical_map=decision.slots.tolist(),
     )
-    return found
+    plain: dict[str, Any] = to_builtins(placement)
+    return plain
 
 
 def _ranks(problem: ExpertsProblem, decision: Placement) -> RankTable:
-    loads = decision.gpu_loads(problem.loads, problem.gpus)
-    mean = loads.mean(axis=1, keepdims=True)
-    relative = np.where(mean > 0, loads / np.where(mean > 0, mean, 1), 1.0)
+    gpu_loads = decision.gpu_loads(problem.loads, problem.gpus)
+    relative = over_mean(gpu_loads, problem.loads, problem.gpus)
     new = fetched(problem, decision).sum(axis=0) * problem.expert_bytes / _GIB
     columns = (relative.mean(axis=0), relative.max(axis=0), new)
     return RankTable(
@@ -70,25 +67,18 @@ def _within(
     problem: ExpertsProblem, path: Path, gib: float, lost: Collection[int]
 ) -> ExpertsProblem:
     """Return the problem with the placement of a file in force, and a limit on fetched GiB."""
-    held: Mapping[str, Any] = read_json(path)
-    if held.get("format") != _FORMAT:
-        raise UsageError(f"{path} is no placement that `shardbench plan` wrote.")
-    read = checked(held, PlacementDocument, str(path))
-    if lost or read.gpus != problem.gpus:
+    written = checked(read_json(path), PlacementDocument, str(path))
+    if lost or written.gpus != problem.gpus:
         raise UsageError(
-            f"{path} is for {read.gpus} GPUs; the GPUs must be the same, and none may be lost."
+            f"{path} is for {written.gpus} GPUs; the GPUs must be the same, and none may be lost."
         )
-    made = placement_of(problem, read.physical_to_logical_map, str(path))
-    return replace(problem, previous=made.slots, budget=_budget(problem, gib))
-
-
-def _budget(problem: ExpertsProblem, gib: float) -> int | None:
-    """Return the experts that each layer may fetch; None for no limit."""
-    if gib == float("inf"):
-        return None
-    if not problem.expert_bytes:
-        raise UsageError("The bytes of an expert are unknown for a file; use its 'budget'.")
-    return int(gib * _GIB / problem.expert_bytes / problem.layers)
+    placement = placement_of(problem, written.physical_to_logical_map, str(path))
+    budget = None
+    if gib < math.inf:
+        if not problem.expert_bytes:
+            raise UsageError("The bytes of an expert are unknown for a file; use its 'budget'.")
+        budget = int(gib * _GIB / problem.expert_bytes / problem.layers)
+    return replace(problem, previous=placement.slots, budget=budget)
 
 
 def _moved(problem: ExpertsProblem, decision: Placement) -> float:
@@ -98,14 +88,14 @@ def _moved(problem: ExpertsProblem, decision: Placement) -> float:
 
 def _front(problem: ExpertsProblem) -> Iterator[tuple[ExpertsProblem, Placement]]:
     """Yield placements with increasing budgets, each better balanced than the previous one."""
-    best = float("inf")
+    best = math.inf
     for part in _PARTS:
         limited = replace(problem, budget=int(part * problem.slots))
-        found = few_moves(limited)
-        rated = float(imbalance(found, problem.loads, problem.gpus).mean())
+        placement = few_moves(limited)
+        rated = float(imbalance(placement, problem.loads, problem.gpus).mean())
         if rated < best * (1 - 1e-9):
             best = rated
-            yield limited, found
+            yield limited, placement
 
 
 def _near(problem: ExpertsProblem, decision: Placement) -> ExpertsProblem | None:

@@ -96,12 +96,18 @@ def held_by(slots: Slots, experts: int) -> NDArray[np.bool_]:
     return is_held
 
 
-def imbalance(placement: Placement, loads: Loads, gpus: int) -> NDArray[np.float64]:
-    """Return the largest over the mean load of a GPU, by layer; 1 for a layer without load."""
-    largest = placement.gpu_loads(loads, gpus).max(axis=1)
-    mean = loads.sum(axis=1) / gpus
-    rated: NDArray[np.float64] = np.where(mean > 0, largest / np.where(mean > 0, mean, 1), 1.0)
-    return rated
+def over_mean(gpu_loads: Loads, loads: Loads, gpus: int) -> Loads:
+    """Return loads of layers x GPUs over the mean load of a GPU; 1 for a layer without load."""
+    mean = loads.sum(axis=1, keepdims=True) / gpus
+    relative = np.ones_like(gpu_loads)
+    np.divide(gpu_loads, mean, out=relative, where=mean > 0)
+    return relative
+
+
+def imbalance(placement: Placement, loads: Loads, gpus: int) -> Loads:
+    """Return the largest over the mean load of a GPU, by layer."""
+    largest: Loads = over_mean(placement.gpu_loads(loads, gpus), loads, gpus).max(axis=1)
+    return largest
 
 
 def fetched(problem: ExpertsProblem, placement: Placement) -> NDArray[np.int64]:

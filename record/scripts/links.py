@@ -2,12 +2,15 @@
 
 `python record/scripts/links.py` starts two processes on gloo; with `--device cuda`, one on each
 GPU, on nccl. A row has the bytes of a rank's tensor and the median milliseconds. The last rows have
-the fit `start + bytes / bandwidth`, by least squares of relative errors, and its mean error.
+the fit `start + bytes / bandwidth`, by least squares of relative errors, and its mean error. The
+bandwidth of the all-to-all is written to stderr as a line for a machine's `[figures]`, with ends
+of its 95 % interval over sizes drawn with replacement. Plans by the machine then use it.
 """
 
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,10 +21,12 @@ import torch.multiprocessing as processes
 from common import device_of, print_table
 from msgspec import json
 
+from harness.topologies.lookup import GB
+from planners.embedding.estimates.machines import LINKS
 from reports.core.formatting import figure
 
 SIZES = [2**power for power in range(12, 27, 2)]  # bytes of a rank
-UNTIMED, TIMED = 3, 15
+UNTIMED, TIMED, RESAMPLED = 3, 15, 200
 COLUMNS = ("collective", "bytes", "ms")
 
 
@@ -58,12 +63,25 @@ def measure(rank: int, ranks: int, device: str, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def fit(sizes: list[int], seconds: list[float]) -> tuple[float, float, float]:
-    """Return the start in seconds, the bandwidth in bytes per second, and the mean error."""
-    terms = np.array([[1.0, size] for size in sizes]) / np.array(seconds)[:, None]
+def fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float, float]:
+    """Return the start in ms, the bandwidth in bytes per ms, and the mean relative error."""
+    terms = np.array([[1.0, size] for size in sizes]) / (1000 * np.array(seconds)[:, None])
     (start, per_byte), *_ = np.linalg.lstsq(terms, np.ones(len(sizes)), rcond=None)
     error = float(np.abs(terms @ (start, per_byte) - 1).mean())
     return float(start), float(1 / per_byte), error
+
+
+def machine_line(seconds: Sequence[float]) -> str:
+    """Return the line of a machine's file with the bandwidth of all-to-alls of `SIZES` bytes."""
+    rng, drawn = np.random.default_rng(0), []
+    for _ in range(RESAMPLED):
+        chosen = rng.integers(0, len(SIZES), len(SIZES))
+        if len(set(chosen)) > 1:  # a line needs two sizes
+            drawn.append(fit([SIZES[n] for n in chosen], [seconds[n] for n in chosen])[1])
+    bandwidth = fit(SIZES, seconds)[1]
+    low, high = np.percentile(drawn, (2.5, 97.5))
+    ends = (bandwidth, min(low, bandwidth), max(high, bandwidth))
+    return f'"{LINKS}" = [{", ".join(f"{end:.1f}" for end in ends)}]'
 
 
 def main() -> None:
@@ -78,9 +96,10 @@ def main() -> None:
         rows += [(name, f"{n:,}", figure(1000 * s)) for n, s in zip(SIZES, seconds, strict=True)]
     for name, seconds in measured.items():
         start, bandwidth, error = fit(SIZES, seconds)
-        fitted = f"{1000 * start:.3g} + bytes / ({bandwidth / 1e9:.3g} GB/s), error {error:.1%}"
+        fitted = f"{start:.3g} + bytes / ({bandwidth / GB:.3g} GB/s), error {error:.1%}"
         rows.append((f"{name}, fitted", "-", fitted))
     print_table(COLUMNS, rows)
+    print(machine_line(measured["all-to-all"]), file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ WORKLOADS = (
     *(f"merlin-medium[tables={tables},seed=61,memory=roomy]" for tables in (20, 40)),
     *(f"merlin-small[tables={tables},seed=62,memory=roomy]" for tables in (20, 40)),
     *(f"dlrm-856[tables={tables},seed=63,memory=roomy]" for tables in (20, 60)),
-    *(f"mixture[tables={tables},seed=64]" for tables in (15, 25)),
+    "merlin-large[tables=40,seed=65,memory=roomy]",
+    "dlrm-dcnv2",
 )
 RANKS, PLANS, SECONDS, GIB = 8, 10, 20, 3
 

@@ -54,7 +54,7 @@ def run(cache: Any) -> Callable[..., Any]:
     )
 
 
-def test_asv_finds_the_benchmarks_of_the_families_and_nothing_else() -> None:
+def test_asv_finds_the_benchmarks_of_the_families_and_nothing_else():
     """The names of benchmarks begin with the family's, and every counter has one."""
     code = "from asv_runner.discovery import disc_benchmarks\n"
     code += "print(*(found.name for found in disc_benchmarks('benchmarks')))"
@@ -70,7 +70,7 @@ def test_asv_finds_the_benchmarks_of_the_families_and_nothing_else() -> None:
     }
 
 
-def test_a_family_is_left_out_with_a_note_or_fails_if_it_does_not_load(capsys) -> None:
+def test_a_family_is_left_out_with_a_note_or_fails_if_it_does_not_load(capsys):
     """What is not installed is no error; what cannot be loaded is one."""
     cards = toys("cards", ("missing", "reference"), requires=("a_module_that_does_not_exist",))
     cards.variants["reference"] = replace(cards.variants["reference"], requires=cards.requires)
@@ -80,7 +80,7 @@ def test_a_family_is_left_out_with_a_note_or_fails_if_it_does_not_load(capsys) -
         suite_of(older)
 
 
-def test_each_family_of_this_project_has_a_cache_of_its_own() -> None:
+def test_each_family_of_this_project_has_a_cache_of_its_own():
     """asv keeps the cells of a family for all of its benchmarks, and for no other family."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = project["entry-points"]["shardbench.families"]
@@ -94,7 +94,7 @@ def test_each_family_of_this_project_has_a_cache_of_its_own() -> None:
 
 
 class TestFigures:
-    def test_are_those_of_the_checked_call(self, run: Any) -> None:
+    def test_are_those_of_the_checked_call(self, run):
         """Qualities and counters are tracked by their names."""
         names = ("fullest", "dealt", "returned")
         for variant, figures in {"same": [3, 6, 0], "own": [6, 0, 0]}.items():
@@ -103,14 +103,12 @@ class TestFigures:
     @pytest.mark.parametrize(
         ("variant", "value"), [("same", 0), ("different", 1), ("reference", None), ("own", None)]
     )
-    def test_a_decision_must_be_the_required_one(self, run: Any, variant: str, value: Any) -> None:
+    def test_a_decision_must_be_the_required_one(self, run, variant, value):
         """Where no decision is required, there is no value."""
         assert run("track_different_decision", variant) == value
 
     @pytest.mark.parametrize("variant", ["missing", "aloof"])
-    def test_what_is_not_installed_or_not_applicable_is_not_available(
-        self, run: Any, variant: str
-    ) -> None:
+    def test_what_is_not_installed_or_not_applicable_is_not_available(self, run, variant):
         """asv shows n/a for each benchmark of such a variant."""
         assert [run(function, variant) for function in FUNCTIONS] == [None] * len(FUNCTIONS)
 
@@ -118,7 +116,7 @@ class TestFigures:
         ("cell", "reason"),
         [(("infeasible", PROBLEM), "does not deal"), (("same", UNKNOWN), "no_such_machine")],
     )
-    def test_a_broken_variant_or_problem_fails(self, run: Any, cell: Any, reason: str) -> None:
+    def test_a_broken_variant_or_problem_fails(self, run, cell, reason):
         """asv shows a failure, and the reason is in its log."""
         for function in FUNCTIONS:
             with pytest.raises(ShardbenchError, match=reason):
@@ -126,7 +124,7 @@ class TestFigures:
 
 
 class TestTimes:
-    def test_the_problem_is_built_and_prepared_once_and_never_timed(self, cache: Any) -> None:
+    def test_the_problem_is_built_and_prepared_once_and_never_timed(self, cache):
         """Each sample is a turn; what the variant holds is closed at the end."""
         story: Counter[str] = Counter()
         family = toys()
@@ -152,13 +150,13 @@ class TestTimes:
         del benchmark
         assert story["closed"] == 1
 
-    def test_a_call_that_was_timed_elsewhere_counts_as_it_was_there(self, run: Any) -> None:
+    def test_a_call_that_was_timed_elsewhere_counts_as_it_was_there(self, run):
         """Its calls cannot be counted here."""
         assert run("time_plan", "measured")["samples"] == [0.25, 0.25]
         assert run("track_python_calls", "measured") is None
         assert run("track_python_calls", "reference") > run("track_python_calls", "same") > 0
 
-    def test_asv_can_find_a_slow_down_in_the_samples(self) -> None:
+    def test_asv_can_find_a_slow_down_in_the_samples(self):
         """asv's test of difference needs the eight samples of a commit."""
         suite = suite_of(current)["toy"]
         count = suite.rounds * suite.repeat
@@ -173,7 +171,7 @@ class TestTimes:
         assert not is_different(count, 1.0)
         assert not is_different(6, 100.0)  # why it must not be six
 
-    def test_ratios_are_samples_and_a_wrong_decision_has_none(self, run: Any) -> None:
+    def test_ratios_are_samples_and_a_wrong_decision_has_none(self, run):
         """`same` does a tenth of the reference's work."""
         ratio = run("track_ratio_to_reference", "same")
         assert ratio["number"] == 1
@@ -183,9 +181,7 @@ class TestTimes:
             run("track_ratio_to_reference", "different")
 
 
-def test_at_another_commit_parameters_are_those_of_the_discovered_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_at_another_commit_parameters_are_those_of_the_discovered_one(tmp_path, monkeypatch):
     """What the commit lacks is n/a; a family that fails to load is an error in its own cells."""
     monkeypatch.setenv(OUTLINE_FILE, str(tmp_path / "outline.json"))
     later = "toy[size=6]/a_later_machine:2"
@@ -203,7 +199,7 @@ def test_at_another_commit_parameters_are_those_of_the_discovered_one(
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", [family.name for family in load_registry().families])
-def test_every_benchmark_of_this_project_can_run(name: str) -> None:
+def test_every_benchmark_of_this_project_can_run(name):
     """Each cell of a family's suite has figures, or is not available."""
     failed = {
         cell: str(outcome)

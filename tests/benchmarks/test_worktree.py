@@ -101,9 +101,7 @@ def stored(repository: Path, revision: str, name: str) -> dict[str, list[Any]]:
     return dict(zip(content["result_columns"], values, strict=False))
 
 
-def test_a_slow_down_between_two_commits_is_found(
-    continuous: subprocess.CompletedProcess[str],
-) -> None:
+def test_a_slow_down_between_two_commits_is_found(continuous):
     """asv names the variant that became slower."""
     assert continuous.returncode == 1, continuous.stdout + continuous.stderr
     changed = [line for line in continuous.stdout.splitlines() if "dice.time_plan(" in line]
@@ -113,7 +111,7 @@ def test_a_slow_down_between_two_commits_is_found(
 
 
 @pytest.mark.usefixtures("continuous")
-def test_a_variant_keeps_its_name_where_another_is_missing(repository: Path) -> None:
+def test_a_variant_keeps_its_name_where_another_is_missing(repository):
     """An added variant has no result at the earlier commit."""
     reference, added, quick = stored(repository, "main~1", "time_plan")["result"]
     assert added != added
@@ -123,7 +121,7 @@ def test_a_variant_keeps_its_name_where_another_is_missing(repository: Path) -> 
 
 
 @pytest.mark.usefixtures("continuous")
-def test_a_quick_run_leaves_real_results_as_they_are(repository: Path) -> None:
+def test_a_quick_run_leaves_real_results_as_they_are(repository):
     """Results of quick runs are in a folder of their own."""
 
     def contents() -> dict[Path, bytes]:
@@ -139,7 +137,7 @@ def test_a_quick_run_leaves_real_results_as_they_are(repository: Path) -> None:
 
 
 @pytest.mark.usefixtures("continuous")
-def test_asv_shows_paired_ratios_with_intervals_and_publishes_them(repository: Path) -> None:
+def test_asv_shows_paired_ratios_with_intervals_and_publishes_them(repository):
     """The site has no path of this machine."""
     name = "track_ratio_to_reference"
     ratios = stored(repository, "main", name)
@@ -159,9 +157,7 @@ def test_asv_shows_paired_ratios_with_intervals_and_publishes_them(repository: P
 
 
 @pytest.mark.usefixtures("continuous")
-def test_a_family_of_an_installed_package_is_found_at_a_commit(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_a_family_of_an_installed_package_is_found_at_a_commit(repository, tmp_path):
     """Families of other packages are measured too."""
     venv.create(tmp_path, symlinks=True)
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(tmp_path)}))
@@ -181,7 +177,7 @@ def test_a_family_of_an_installed_package_is_found_at_a_commit(
 
 
 @pytest.mark.slow
-def test_the_smoke_run_of_the_real_suite_passes(tmp_path: Path) -> None:
+def test_the_smoke_run_of_the_real_suite_passes(tmp_path):
     """Every kind of benchmark runs on this project's families."""
     shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
     shutil.copy(ROOT / "asv.conf.json", tmp_path)

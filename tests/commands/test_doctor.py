@@ -57,21 +57,21 @@ def test_each_thing_that_is_skipped_has_its_remedy(doctor, monkeypatch):
     assert all("/" in name for each in upstreams for name in each["names"])
 
 
-def test_what_this_machine_resolves_is_said_written_and_quoted_later(shardbench) -> None:
+def test_what_this_machine_resolves_is_said_written_and_quoted_later(shardbench):
     """Later measurements on this machine quote its last self-tests, past a damaged line."""
-    lengths = ("--call", "0.002", "--call", "0.003", "--way", "side-by-side", "--added", "10")
+    chosen = ("--call", "0.003", "--way", "side-by-side", "--added", "10")
     short = ("--rounds", "1", "--seconds", "0.1", "--json", "selftest.json")
-    code, printed, _ = shardbench("selftest", *short, *lengths)
-    assert (code, printed.count("This machine resolves")) == (0, 2)
+    code, printed, _ = shardbench("selftest", *short, *chosen)
+    assert (code, printed.count("This machine resolves")) == (0, 1)
     assert "calls of 3 ms, side by side" in printed
     document = json.loads(Path("selftest.json").read_text())
-    assert [list(tested["found"]) for tested in document["selftests"]] == [["10"]] * 2
+    assert [list(tested["found"]) for tested in document["selftests"]] == [["10"]]
     assert document["environment"]["cores"] >= 1
     machine = environment(0).machine or ""
     with SELFTESTS.open("a") as file:
         file.write('{"machine": "torn')
     quoted = last_selftests(machine)
-    assert [each.call_seconds for each in quoted] == [0.002, 0.003]
+    assert [each.call_seconds for each in quoted] == [0.003]
     assert last_selftests("another") == []
     cell = "dimspec/path-cache@random[conversions=5]/dgx_h100:4"
     _, out, _ = shardbench("compare", cell, "--seconds", "0.1", "--details")
@@ -82,7 +82,7 @@ TINY = ("-w", "synthetic[tables=3,seed=4,memory=roomy]", "-n", "2", "--gib", "0.
 
 
 @pytest.mark.long
-def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench) -> None:
+def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench):
     """The calibrated machine is a file, and its estimate is compared with measurements."""
     assert shardbench("calibrate", "--share", "0.1", "-o", "machine.toml")[0] == 0
     machine = read_machine("machine.toml")
@@ -105,7 +105,8 @@ def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench) -> Non
     assert Path("f.svg").read_text().startswith("<?xml")
 
 
-def test_plans_are_measured_on_a_machine_that_was_not_calibrated(shardbench) -> None:
+@pytest.mark.long
+def test_plans_are_measured_on_a_machine_that_was_not_calibrated(shardbench):
     """Only TorchRec's estimate is compared."""
     options = ("-t", "dgx_a100_80gb", "--plans", "3", "--seconds", "1")
     assert shardbench("validate", *TINY, *options, "--json", "found.json")[0] == 0
@@ -117,7 +118,7 @@ def test_plans_are_measured_on_a_machine_that_was_not_calibrated(shardbench) -> 
 
 
 @pytest.mark.long
-def test_memory_is_counted_and_kept(shardbench) -> None:
+def test_memory_is_counted_and_kept(shardbench):
     """Child processes count the bytes of each rank under each optimizer."""
     workload = "synthetic[tables=1,seed=4,weights=cpu,mib=4]"
     arguments = ("validate", "--memory", "-w", workload, "-t", "dgx_a100_80gb", "-n", "2")
@@ -135,7 +136,7 @@ def test_memory_is_counted_and_kept(shardbench) -> None:
 
 
 @pytest.mark.long
-def test_a_workload_that_cannot_be_measured_leaves_the_others(shardbench) -> None:
+def test_a_workload_that_cannot_be_measured_leaves_the_others(shardbench):
     """The exit code says that one was refused."""
     tight = "synthetic[tables=4,seed=21,memory=tight]"
     other = TINY[1].replace("seed=4", "seed=5")

@@ -205,7 +205,7 @@ def test_a_reader_that_closes_early_changes_nothing(start, closed, tmp_path):
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_both_outputs_gone_is_never_a_success(start, closed, unbuffered: str):
+def test_both_outputs_gone_is_never_a_success(start, closed, unbuffered):
     """Buffered output that is lost at exit changes no exit code."""
     # What is still in a buffer when Python ends would make it exit with 120.
     changes = {"PYTHONUNBUFFERED": unbuffered}

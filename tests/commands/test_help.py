@@ -89,7 +89,7 @@ def test_what_a_quick_command_does_not_show_is_not_imported(words, unused):
     assert sorted(imported & unused) == []
 
 
-def test_names_are_completed(shardbench, monkeypatch: pytest.MonkeyPatch):
+def test_names_are_completed(shardbench, monkeypatch):
     """Commands, families, variants, workloads, topologies, suites, libraries, choices."""
     embedding = load_registry().find("embedding")
     known = [workload.name for workload in embedding.workloads() if workload.name[:4] == "dlrm"]
@@ -119,7 +119,7 @@ def test_names_are_completed(shardbench, monkeypatch: pytest.MonkeyPatch):
     ("words", "file"),
     [("", ""), ("--json", "-"), ("--json b.json", "b.json"), ("--json=a.txt", "a.txt")],
 )
-def test_json_without_a_file_is_standard_output(words: str, file: str):
+def test_json_without_a_file_is_standard_output(words, file):
     """`--json` never takes an argument for its file."""
     cell = "toy@toy/dgx_h100:2"
     for line in (f"compare {cell} {words}", f"compare {words} {cell}"):

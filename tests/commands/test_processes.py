@@ -144,7 +144,7 @@ def test_closed_streams_change_no_exit_code():
 
 
 def test_child_processes_start_without_streams_and_letters_that_a_terminal_lacks_are_replaced(
-    tmp_path: Path,
+    tmp_path,
 ):
     """A command that starts processes works, also with a long path of temporary files."""
     folder = tmp_path / ("a" * 200)

@@ -55,7 +55,7 @@ def asked(name: str, *problem) -> Request:
         f'benchmarks.families.embedding.track_max_rank_ms("compiled", "{ID}")',
     ],
 )
-def test_all_ways_of_naming_a_cell_mean_the_same(name: str):
+def test_all_ways_of_naming_a_cell_mean_the_same(name):
     """An id, a benchmark as asv prints it, and options."""
     by_id = asked(name)
     assert by_id == asked("embedding/compiled", "synthetic[tables=2,seed=1]", "dgx_a100_80gb", 8)

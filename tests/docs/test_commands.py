@@ -83,9 +83,7 @@ def parsed(words: Sequence[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("command", SHARDBENCH, ids=lambda command: command.id)
-def test_the_program_understands_it_and_knows_what_it_names(
-    command: Command, checkout: Path, monkeypatch
-):
+def test_the_program_understands_it_and_knows_what_it_names(command, checkout, monkeypatch):
     """Arguments parse, and workloads, topologies and variants exist."""
     monkeypatch.chdir(checkout)
     values = parsed(command.words)
@@ -163,9 +161,7 @@ def named(command: Command) -> list[Variant[Any, Any]]:
 
 @pytest.mark.docs
 @pytest.mark.parametrize("document", dict.fromkeys(each.document for each in SHARDBENCH))
-def test_the_commands_of_a_document_run_in_their_order(
-    document: str, checkout: Path, tmp_path: Path, monkeypatch
-):
+def test_the_commands_of_a_document_run_in_their_order(document, checkout, tmp_path, monkeypatch):
     """Each exits as the document says, with the files of the commands before it."""
     folder = shutil.copytree(checkout, tmp_path / "checkout")
     monkeypatch.chdir(folder)

@@ -52,7 +52,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     return made
 
 
-def test_every_command_uses_its_family_and_its_variant(user: User):
+def test_every_command_uses_its_family_and_its_variant(user):
     """list, compare, plan, explain, show, sweep, report and gate take them."""
     listed = user.shardbench("list")
     for name in ("pipeline/exact", "embedding/memory-balanced", "gpt3-175b"):
@@ -80,7 +80,7 @@ def test_every_command_uses_its_family_and_its_variant(user: User):
     assert len(expected["cell"]) == 9
 
 
-def test_asv_measures_its_commit(user: User, monkeypatch: pytest.MonkeyPatch):
+def test_asv_measures_its_commit(user, monkeypatch):
     """The benchmarks of the package track calls and decisions."""
     monkeypatch.setenv("HOME", str(user.work))  # where asv keeps the machine
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
@@ -100,7 +100,7 @@ def test_asv_measures_its_commit(user: User, monkeypatch: pytest.MonkeyPatch):
         shutil.rmtree(user.package / made)
 
 
-def test_its_own_tests_pass(user: User):
+def test_its_own_tests_pass(user):
     """The tests that a reader copies pass with the installed package."""
     passed = user.run("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=user.package)
     assert re.search(r"\d+ passed", passed)

@@ -37,7 +37,7 @@ def anchors(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_every_link_leads_somewhere_and_no_block_is_empty(path: Path):
+def test_every_link_leads_somewhere_and_no_block_is_empty(path):
     """Cog ignores code that begins in the line of the marker and goes on in the next one."""
     text = path.read_text(encoding="utf-8")
     for target, anchor in LINK.findall(text):

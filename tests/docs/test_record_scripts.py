@@ -5,7 +5,6 @@ import re
 import runpy
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -41,7 +40,7 @@ def test_the_record_names_the_scripts_that_are_there():
 
 @pytest.mark.long
 @pytest.mark.parametrize("script", SMALL)
-def test_a_table_is_printed(script: str, tmp_path: Path):
+def test_a_table_is_printed(script, tmp_path):
     """On a small problem a script prints rows of equal length."""
     arguments, rows = SMALL[script]
     printed = run_python(str(SCRIPTS / script), *arguments.split(), folder=tmp_path)
@@ -53,7 +52,7 @@ def test_a_table_is_printed(script: str, tmp_path: Path):
 @pytest.mark.long
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("script", ["estimates.py", "sharded_step.py", "tests.py", "memory.py"])
-def test_without_a_gpu_a_script_measures_nothing(script: str, tmp_path: Path):
+def test_without_a_gpu_a_script_measures_nothing(script, tmp_path):
     """It says so in one sentence and exits with 2."""
     command = [sys.executable, str(SCRIPTS / script), "--device", "cuda"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

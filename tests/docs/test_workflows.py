@@ -42,7 +42,7 @@ def test_make_has_the_targets():
 
 
 @pytest.mark.parametrize(("tag", "code"), [("v{}", 0), ("{}", 1), ("v{}.1", 1)])
-def test_a_tag_that_is_not_the_version_is_not_published(tmp_path: Path, tag: str, code: int):
+def test_a_tag_that_is_not_the_version_is_not_published(tmp_path, tag, code):
     """Only the tag of the version in pyproject.toml goes on."""
     publish = ROOT / ".github" / "workflows" / "publish.yml"
     (script,) = [command for command in commands(publish) if "GITHUB_REF_NAME" in command]
@@ -57,7 +57,7 @@ EXAMPLES = (EXAMPLE, *sorted(EXAMPLE.parent.glob("planner-counts*.yml")))
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, ACTION, *EXAMPLES], ids=lambda path: path.name)
-def test_what_it_uses_of_others_has_a_version(path: Path):
+def test_what_it_uses_of_others_has_a_version(path):
     """Actions of others are official ones with a version."""
     for used in re.findall(r"\buses: (\S+)", path.read_text(encoding="utf-8")):
         if used.startswith("./"):
@@ -138,7 +138,7 @@ def measured(tmp_path_factory) -> Path:
     ],
 )
 def test_the_action_says_what_the_gate_says(
-    measured: Path, job: Job, expectations: str, inconclusive: str, code: int, verdict: str
+    measured, job, expectations, inconclusive, code, verdict
 ):
     """The step's exit code, its outputs and the summary are those of the gate."""
     given = {"EXPECTATIONS": expectations, "INCONCLUSIVE": inconclusive}
@@ -157,7 +157,7 @@ def test_the_action_says_what_the_gate_says(
         ("--results 'my cells.jsonl' * $HOME", ["--results", "my cells.jsonl", "*", "$HOME"]),
     ],
 )
-def test_arguments_are_split_as_a_shell_does(job: Job, arguments: str, words: list[str]):
+def test_arguments_are_split_as_a_shell_does(job, arguments, words):
     """Lines and quotes keep every word, and nothing in them is run or replaced."""
     job.program("shardbench", "printf '%s\\n' \"$@\"")
     done = job.step("Gate", job.folder, EXPECTATIONS="expectations.toml", ARGUMENTS=arguments)
@@ -166,7 +166,7 @@ def test_arguments_are_split_as_a_shell_does(job: Job, arguments: str, words: li
     assert given[given.index("--markdown") + 2 :] == words
 
 
-def test_the_token_is_given_to_no_package_of_the_repository(job: Job, tmp_path: Path):
+def test_the_token_is_given_to_no_package_of_the_repository(job, tmp_path):
     """The comment is written by the action's own file, not by a package of the same name."""
     folder = tmp_path / "repository"
     for package in ("harness", "planners", "reports", "shardbench"):
@@ -181,9 +181,7 @@ def test_the_token_is_given_to_no_package_of_the_repository(job: Job, tmp_path: 
 
 
 @pytest.mark.parametrize(("answer", "commented"), [("7", ["7"]), ("", [])])
-def test_the_example_takes_the_pull_request_from_the_event(
-    job: Job, answer: str, commented: list[str]
-):
+def test_the_example_takes_the_pull_request_from_the_event(job, answer, commented):
     """Of the artifact of a fork only the text is used, and without a pull request nothing is."""
     (script,) = commands(EXAMPLE.with_name("planner-counts-comment.yml"))
     job.program(

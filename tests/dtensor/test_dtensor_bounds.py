@@ -27,32 +27,32 @@ def rows_of(mesh: DeviceMesh, rows: int, columns: int = 8) -> DTensor:
 
 def test_recipes_and_classes_of_one_op_never_outgrow_their_limits(mesh):
     """The oldest recipes and shape classes of an op go, those of other ops stay."""
-    with running(InternedDispatch(most_recipes=4)) as dispatch:
+    with running(InternedDispatch(most_entries=4)) as dispatch:
         for rows in (*range(1, 20), 19, 18, 17, 16):
             assert torch.equal(torch.relu(rows_of(mesh, rows)).to_local(), torch.ones(rows, 8))
         assert dispatch.cache_info()[:3] == (4, 19, 4)
         torch.neg(rows_of(mesh, 1))
         assert dispatch.cache_info()[:3] == (4, 20, 5)
-    with running(ShapeClass(most_classes=4)) as dispatch:
+    with running(ShapeClass(most_entries=4)) as dispatch:
         for ndim in range(1, 9):
             for rows in (2, 3):  # the second one belongs to the class of the first
                 torch.relu(placed(mesh, torch.ones([rows] + [2] * ndim), Shard(0)))
-        assert dispatch.cache_info()[:3] == (8, 8, 8 + 4)
+        assert dispatch.cache_info()[:3] == (8, 8, 4 + 4)
 
 
 def in_torchs_cache() -> int:
     return torch._C._get_DTensor_sharding_propagator_cache_stats()[1]
 
 
-def test_misses_never_take_more_bytes_than_their_limit(mesh):
-    """All caches, torch's too, are cleared when misses have added the most bytes."""
-    with running(InternedDispatch(most_bytes=100_000)) as dispatch:
+def test_misses_never_outgrow_their_limit(mesh):
+    """All caches, torch's too, are cleared after the most misses."""
+    with running(InternedDispatch(most_misses=20)) as dispatch:
         kept = []
         for rows in range(1, 101):
             torch.relu(rows_of(mesh, rows))
             kept.append((dispatch.cache_info().entries, in_torchs_cache()))
         assert dispatch.cache_info()[:2] == (0, 100)
-    assert 10 < max(of_torch for _, of_torch in kept) < 30
+    assert max(of_torch for _, of_torch in kept) == 20
     assert all(entries == of_torch for entries, of_torch in kept)
 
 
@@ -67,7 +67,7 @@ def test_no_cache_of_torch_is_cleared_while_torch_dispatches(mesh):
         return decide(schema)
 
     with (
-        running(InternedDispatch(most_bytes=-1)),
+        running(InternedDispatch(most_misses=0)),
         mock.patch.object(PROPAGATOR, "propagate_op_sharding_non_cached", without_strategies),
         torch.inference_mode(),  # else autograd decomposes it
     ):
@@ -105,7 +105,7 @@ THREADS = 8
 
 
 @pytest.mark.parametrize(
-    "kind", [partial(InternedDispatch, most_recipes=3), partial(ShapeClass, most_classes=2)]
+    "kind", [partial(InternedDispatch, most_entries=3), partial(ShapeClass, most_entries=2)]
 )
 def test_many_threads_get_right_results_while_entries_are_evicted(kind):
     """Threads that share a cache have torch's values, and may read its counts."""

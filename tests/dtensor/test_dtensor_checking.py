@@ -73,7 +73,7 @@ def only_replicating(strategy: OpStrategy, *args: Any) -> OpStrategy:
 
 WRONG = {
     "decision": [(staying, "decide_without_redistribution", replicating)],
-    "meta": [(tensor_meta, "meta_of", lambda meta, _: meta._replace(dtype=torch.float64))],
+    "meta": [(tensor_meta, "plain_meta", lambda meta, _: meta._replace(dtype=torch.float64))],
     "search": [
         (staying, "decide_without_redistribution", lambda *_: None),
         (cheapest, "cheapest_strategy", only_replicating),

@@ -242,17 +242,6 @@ def test_context_parallel_works_and_leaves_torch_its_handlers(mesh):
     assert not is_changed(state)
 
 
-def test_decisions_from_before_become_recipes_after_one_dispatch_by_torch(mesh):
-    """Ops that torch has decided before the acceleration are misses once, and hits from then on."""
-    x = placed(mesh, counted(2, 8), Shard(0))
-    expected = described([torch.tanh(x), x.view(-1, 2, 4), x.sum(0)])
-    with accelerate() as accelerated:
-        for _ in range(3):
-            assert described([torch.tanh(x), x.view(-1, 2, 4), x.sum(0)]) == expected
-        info = accelerated.cache_info()
-    assert (info.misses, info.hits) == (3, 6)
-
-
 def test_a_strategy_that_looks_at_numbers_is_asked_about_each(mesh):
     """A registered sharding may depend on a number, as in torch."""
     x = placed(mesh, counted(2, 8), Shard(0))

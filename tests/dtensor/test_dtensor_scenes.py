@@ -5,22 +5,18 @@ import warnings
 from collections.abc import Callable
 from itertools import product
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
-from outcomes import ACCELERATED, is_torchs
-from small_world import counted, mesh_of, operands, placed, played, program
+from outcomes import is_torchs
+from small_world import counted, mesh_of, operands, placed, program
 from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, _sharding_prop
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor._utils import ExplicitRedistributionContext
 from torch.distributed.tensor.experimental import implicit_replication
-from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn import functional
-
-from planners.dtensor.decision import recorded_in
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -36,6 +32,13 @@ def whole(mesh: DeviceMesh, *shape: int) -> DTensor:
 
 
 # Arguments
+
+
+def with_forward_gradient(x: DTensor) -> DTensor:
+    with forward_ad.dual_level():
+        local = forward_ad.make_dual(x.to_local(), x.to_local())
+        return placed(x.device_mesh, local, Shard(0))
+
 
 FORMS: dict[str, Callable[[DTensor, DTensor], Any]] = {
     "out=": lambda x, y: torch.add(x, y, out=torch.empty_like(x)),
@@ -57,6 +60,7 @@ FORMS: dict[str, Callable[[DTensor, DTensor], Any]] = {
         torch.relu(waited),
         waited @ waited.t(),
     ][1:],
+    "a forward gradient": lambda x, y: with_forward_gradient(x),
     "random numbers": lambda x, y: [
         torch.manual_seed(0) and None,
         torch.multinomial(x, 3),
@@ -270,17 +274,6 @@ def test_from_local_has_torchs_results_and_errors(context):
             is_torchs(lambda options=options: of_local(locals_[0], wanted[-1], options), 2)
 
 
-def test_forward_gradients_are_refused_as_by_torch(mesh):
-    """A local tensor with a forward gradient has torch's result."""
-
-    def run() -> Any:
-        with forward_ad.dual_level():
-            tensor = forward_ad.make_dual(torch.ones(4, 6), torch.ones(4, 6))
-            return placed(mesh, tensor, Shard(0))
-
-    is_torchs(run)
-
-
 @pytest.mark.parametrize("again", [False, True])
 def test_gradients_of_redistributions_lie_as_in_torch(again):
     """First and second gradients of any redistribution have torch's placements and strides."""
@@ -300,83 +293,3 @@ def test_gradients_of_redistributions_lie_as_in_torch(again):
     every = list(product(product(kinds, repeat=2), product(wanted, repeat=2)))
     for before, after in every[::7]:  # with all that a mesh dimension may do
         is_torchs(lambda pair=(before, after): gradients(*pair), 2)
-
-
-# How often torch is asked
-
-
-def test_an_op_whose_inputs_are_moved_is_a_hit(mesh):
-    """Ops that move their inputs are decided once, and move them in each call."""
-    x, seen = rows(mesh, 2, 8), []
-    norms = [x.norm(), whole(mesh, 8, 8).norm()]
-    with played(ACCELERATED["accelerated"]) as accelerated, recorded_in(seen):
-        for times in range(3):
-            before = accelerated.cache_info()
-            x @ x.t()
-            torch.stack(norms)
-            assert len(seen) == 2 * (times + 1)
-            new = accelerated.cache_info()
-            counts = new.misses - before.misses, new.hits - before.hits
-            assert counts == ((0, 3) if times else (3, 0))
-
-
-def test_numbers_are_no_part_of_a_key(mesh):
-    """Ops with other numbers in each step are decided once."""
-    x, y = rows(mesh, 2, 8), rows(mesh, 2, 8)
-    with played(ACCELERATED["accelerated"]) as accelerated, torch.no_grad():
-        for number in range(30):
-            x.mul_(1 + number / 8)
-            x.add_(y, alpha=number / 4)
-            x.addcmul_(y, y, value=number / 2)
-            torch._foreach_add_([x, y], number / 8)
-            torch._foreach_div_([x, y], [number + 1.0, 2.0])
-            torch._foreach_mul_([x, y], torch.tensor(number / 4))
-        assert accelerated.cache_info()[:3] == (6 * 29, 6, 6)
-
-
-def test_a_decision_left_to_torch_is_made_once_as_in_torch():
-    """Ops that torch decides even when accelerated stay in torch's cache."""
-    mesh = mesh_of(2, 2)
-    x = placed(mesh, counted(2, 8), _StridedShard(0, split_factor=2), Shard(0))
-    weight = placed(mesh, counted(8, 4), Replicate(), Replicate())
-    select = _sharding_prop._select_min_cost_strategy
-    with played(ACCELERATED["accelerated"]):
-        torch.relu(x @ weight)
-        with mock.patch.object(
-            _sharding_prop, "_select_min_cost_strategy", side_effect=select
-        ) as selected:
-            torch.relu(x @ weight)
-    assert selected.call_count == 0
-
-
-@pytest.mark.parametrize(
-    ("other", "is_known"),
-    [
-        (lambda mesh: rows(mesh, 3, 8), True),
-        (lambda mesh: rows(mesh, 3, 5), True),
-        (lambda mesh: rows(mesh, 1, 8), False),
-        (lambda mesh: rows(mesh, 2, 1), False),
-        (lambda mesh: rows(mesh, 0, 8), False),
-        (lambda mesh: rows(mesh, 2, 8, 2), False),
-        # Uneven shards are known where each rank has room for two rows.
-        (lambda mesh: uneven_rows(mesh, 9), True),
-        (lambda mesh: uneven_rows(mesh, 4), False),
-        # Another class: by placements, type, order in memory, and gaps.
-        (lambda mesh: whole(mesh, 3, 8), False),
-        (lambda mesh: placed(mesh, counted(3, 8).half(), Shard(0)), False),
-        (lambda mesh: placed(mesh, counted(8, 3).t(), Shard(0)), False),
-        (lambda mesh: placed(mesh, counted(3, 16)[:, ::2], Shard(0)), False),
-    ],
-)
-def test_sizes_that_cannot_matter_are_known_and_all_others_left_to_torch(other, is_known, mesh):
-    """An op at a new size is a hit where sizes cannot change its decision."""
-    with played(ACCELERATED["accelerated"]) as accelerated:
-        torch.relu(rows(mesh, 2, 8))
-        x = other(mesh)
-        assert torch.relu(x).shape == x.shape
-        assert accelerated.cache_info().misses == (1 if is_known else 2)
-
-
-def uneven_rows(mesh: DeviceMesh, total: int) -> DTensor:
-    local = counted(-(-total // mesh.size()), 8)
-    return placed(mesh, local, Shard(0), shape=torch.Size((total, 8)), stride=(8, 1))

@@ -13,7 +13,6 @@ from planners.dtensor.muon.owners import assigned, newton_schulz_flops
 from planners.dtensor.muon.program import deepseek_v2_lite, gpt2_xl
 from planners.dtensor.programs.world import make_mesh
 from shardbench import accelerate_optimizer
-from tests.dtensor.test_dtensor_real_ranks import output_of
 
 SHARD, COPY = Shard(0), Replicate()
 
@@ -153,10 +152,3 @@ def test_versions_rise_as_in_torch():
             optimizer.step()
             assert weight._version > versions[-1][0]
     assert versions[0] == versions[1]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_steps_on_gloo_are_those_on_whole_matrices(ranks):
-    """Weights, momentum, losses and checkpoints are Muon's on whole matrices, to the last bit."""
-    output_of("muon_trainings.py", str(ranks))

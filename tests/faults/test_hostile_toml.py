@@ -75,7 +75,7 @@ def read(kind: str, folder: Path, content: bytes) -> Any:
 @kinds
 @given(data=st.data())
 @settings(max_examples=15)
-def test_any_bytes_and_any_change_of_what_is_valid(kind: str, data: st.DataObject, folder: Path):
+def test_any_bytes_and_any_change_of_what_is_valid(kind, data, folder):
     """Damaged text, and another document of the same form."""
     text = READERS[kind][0].encode()
     at = data.draw(st.integers(0, len(text)))
@@ -90,14 +90,14 @@ def test_any_bytes_and_any_change_of_what_is_valid(kind: str, data: st.DataObjec
 
 @kinds
 @pytest.mark.parametrize("content", [b"schema = " + b"[" * 10_000, b"a." * 1_000 + b"b = 1"])
-def test_deep_nesting_is_refused(kind: str, content: bytes, tmp_path: Path):
+def test_deep_nesting_is_refused(kind, content, tmp_path):
     """Nesting that Python's own parser cannot follow is no crash."""
     assert read(kind, tmp_path, content) is None
 
 
 @given(name=st.text(min_size=1, max_size=20))
 @settings(max_examples=15)
-def test_what_was_written_is_read_again(name: str, folder: Path):
+def test_what_was_written_is_read_again(name, folder):
     """A fingerprint of any letters is the same when it is read again."""
     text = EXPECTATIONS.replace('"1c43c990d27fcf7e"', in_toml(name))
     expected = read("expectations", folder, text.encode())

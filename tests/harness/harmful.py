@@ -113,11 +113,6 @@ def raises_unspeakable(_: ToyProblem) -> None:
 
 
 @harm("It closed the connection of its child process.")
-def closes_descriptors(_: ToyProblem) -> None:
-    os.closerange(3, 1000)
-
-
-@harm("It closed the connection of its child process.")
 def writes_elsewhere(problem: ToyProblem) -> None:
     """Close all file descriptors, and open files under the same numbers."""
     os.closerange(3, 1000)

@@ -15,9 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
-
-from msgspec import Meta
+from typing import Any
 
 from harness.contract import (
     Claim,
@@ -65,12 +63,10 @@ class Observed:
 class ToyParameters(Parameters, frozen=True):
     size: Count = 6
     folder: str | None = None
-    build: Annotated[float, Meta(gt=0, le=100)] = 0.0  # seconds
 
 
 def build(workload: WorkloadSpec, topology: Topology) -> ToyProblem:
     asked = read_parameters(workload, ToyParameters)
-    time.sleep(asked.build)
     return ToyProblem(asked.size, topology.gpus, Path(asked.folder) if asked.folder else None)
 
 

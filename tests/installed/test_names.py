@@ -25,7 +25,7 @@ def test_importing_it_imports_nothing_else():
 
 
 @pytest.mark.parametrize("name", sorted({*shardbench.__all__} - {"accelerate_colossalai"}))
-def test_a_name_is_the_object_of_its_module(name: str):
+def test_a_name_is_the_object_of_its_module(name):
     """Names print, pickle and compare as the objects of their modules."""
     module, _, attribute = shardbench._HOMES[name].partition(":")
     value = getattr(shardbench, name)
@@ -57,9 +57,7 @@ def test_types_say_the_same_as_what_runs():
         ("colossalai", "accelerate_colossalai", "colossalai"),
     ],
 )
-def test_what_is_missing_is_said_in_one_sentence(
-    tmp_path: Path, missing: str, name: str, install: str
-):
+def test_what_is_missing_is_said_in_one_sentence(tmp_path, missing, name, install):
     """The sentence has the command that installs it."""
     made = MadeEnvironment(tmp_path, without=(missing, f"{missing}_cpu"))
     done = made.run(made.python, "-c", f"from shardbench import {name}", path=ROOT)
@@ -87,7 +85,7 @@ print(accelerated.cache_info().hits)
 
 
 @pytest.mark.long
-def test_accelerate_works_where_torch_alone_is(tmp_path: Path):
+def test_accelerate_works_where_torch_alone_is(tmp_path):
     """Neither TorchRec nor numba is needed."""
     others = (
         "torchrec", "fbgemm_gpu", "fbgemm_gpu_cpu", "numba", "scipy", "highspy", "pandas",
@@ -99,7 +97,7 @@ def test_accelerate_works_where_torch_alone_is(tmp_path: Path):
     assert int(done.stdout) >= 2
 
 
-def test_a_package_of_the_same_name_is_named_with_its_file(tmp_path: Path):
+def test_a_package_of_the_same_name_is_named_with_its_file(tmp_path):
     """A package that hides one of ours is an error with its place."""
     other = tmp_path / "harness" / "__init__.py"
     other.parent.mkdir()

@@ -67,7 +67,7 @@ def shardbench(environment: MadeEnvironment, *words: str) -> str:
     return done.stdout
 
 
-def test_it_lists_compares_and_plans(made: MadeEnvironment):
+def test_it_lists_compares_and_plans(made):
     """Commands work outside of a checkout."""
     assert "embedding " in shardbench(made, "list")
     compared = shardbench(
@@ -84,7 +84,7 @@ def test_it_lists_compares_and_plans(made: MadeEnvironment):
     assert [table["name"] for table in plan["tables"]] == ["user", "item", "query"]
 
 
-def test_the_snippets_of_readme_run(made: MadeEnvironment):
+def test_the_snippets_of_readme_run(made):
     """Drop-ins work in a job, with the wheel alone."""
     script = ROOT / "tests" / "installed" / "readme_job.py"
     done = made.run(made.python, "-I", script, ROOT / "README.md", NUMBA_DISABLE_JIT="1")
@@ -115,7 +115,7 @@ print(accelerated.info().ours)
 """
 
 
-def test_without_an_engine_for_experts_it_is_named(made: MadeEnvironment):
+def test_without_an_engine_for_experts_it_is_named(made):
     """`accelerate_experts` loads from the wheel, and says in one sentence what is missing."""
     done = made.run(made.python, "-c", "import shardbench; shardbench.accelerate_experts()")
     assert done.returncode == 1
@@ -123,7 +123,7 @@ def test_without_an_engine_for_experts_it_is_named(made: MadeEnvironment):
 
 
 @pytest.mark.upstreams("vllm-eplb-0.33.0")
-def test_experts_of_an_engine_are_accelerated(made: MadeEnvironment):
+def test_experts_of_an_engine_are_accelerated(made):
     """The policy of vLLM's release places experts as without the wheel's drop-in."""
     policy = folder("vllm-eplb-0.33.0").absolute()
     done = made.run(made.python, "-c", WITH_VLLM, policy, NUMBA_DISABLE_JIT="1")
@@ -151,7 +151,7 @@ ignore_missing_imports = True
 """
 
 
-def test_a_type_checker_sees_real_types(made: MadeEnvironment):
+def test_a_type_checker_sees_real_types(made):
     """Results of drop-ins have types, and wrong arguments are errors."""
     (made.folder / "job.py").write_text(TYPED, encoding="utf-8")
     (made.folder / "mypy.ini").write_text(SETTINGS, encoding="utf-8")

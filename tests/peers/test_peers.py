@@ -119,7 +119,7 @@ def pytorch(tmp_path: Path) -> Path:
 
 
 @pytest.mark.long
-def test_a_regression_is_named_whatever_the_other_tests_do(pytorch: Path, tmp_path: Path):
+def test_a_regression_is_named_whatever_the_other_tests_do(pytorch, tmp_path):
     """A test that hangs or ends its process has failed, and the tests after it run."""
     run = peers(tmp_path, "--pytorch", str(pytorch), "--limit", "12")
     assert run.returncode == 1, run.stderr
@@ -150,7 +150,7 @@ def test_what_compares_nothing_is_no_success(pytorch, tmp_path, chosen, code, ro
 
 
 @pytest.mark.long
-def test_both_modes_of_the_planner_on_the_installed_torchrec(tmp_path: Path):
+def test_both_modes_of_the_planner_on_the_installed_torchrec(tmp_path):
     """Each mode takes the place of TorchRec's planner in the checkout's tests."""
     checkout = tmp_path / "torchrec"
     planner, schema = (

@@ -10,9 +10,6 @@ from made_up_results import (
     results_of,
 )
 
-from harness.model.errors import UsageError
-from reports.core.frames import read_results
-
 
 def test_a_row_per_cell_and_per_figure(tmp_path):
     """The four frames have a row per cell, quality, counter and phase."""
@@ -26,18 +23,6 @@ def test_a_row_per_cell_and_per_figure(tmp_path):
     phases = results.phases[results.phases["cell"] == results.cells["cell"][0]]
     assert phases["share"].sum() == pytest.approx(1.0)
     assert phases["seconds"].sum() == pytest.approx(results.cells["cpu_s"][0])
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [("", "Run a sweep"), ('{"schema": 1, "ce', "was cut short"), ("{nonsense\n", "is not JSON")],
-)
-def test_a_file_without_cells_is_an_error(tmp_path, content, said):
-    """The error says why there is none."""
-    path = tmp_path / "r.jsonl"
-    path.write_text(content)
-    with pytest.raises(UsageError, match=rf"r\.jsonl' holds no cell. .*{said}"):
-        read_results(path)
 
 
 def on_machine(machine, **changes):

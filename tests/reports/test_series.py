@@ -8,7 +8,7 @@ from harness.contract import Releases, Series
 from harness.model.cell import Cell, Environment, Ratio, Summary
 from harness.model.ids import CellId, ProblemId
 from harness.series.points import CALLS
-from reports.series import View, findings, release_views, rows
+from reports.series import View, release_views, rows
 from reports.series_page import data, draw, how_measured, page
 
 PROBLEM = ProblemId.parse("toy[size=3]/dgx_a100_80gb:8")
@@ -62,17 +62,6 @@ def test_releases_come_by_version_and_ratios_are_to_the_one_before_and_the_oldes
     assert [row["calls"] for row in table] == [100, 1100, 550]
     assert [row["times_previous"] for row in table[1:]] == [11.0, 0.5]
     assert [row["times_oldest"] for row in table] == [1.0, 11.0, 5.5]
-
-
-def test_a_large_step_names_who_makes_the_calls_and_a_small_one_is_not_told():
-    """A step of a factor of 1.2 or more, up or down, has a sentence with the functions behind."""
-    sentences = findings(view(*GROWN))
-    assert "11 times the calls of 1.9.0 (1,100 after 100)" in sentences[0]
-    assert "100 % of those added are made by notes.scan (900) and copy.deep" in sentences[0]
-    assert sentences[-1] == "All 2 releases make the same decision."
-    assert len(findings(view(release("1.0", {"m.f": 100}), release("1.1", {"m.f": 119})))) == 1
-    down = view(release("1.0", {"m.f": 100}), release("1.1", {"m.f": 10}))
-    assert "0.1 times the calls of 1.0 (10 after 100)" in findings(down)[0]
 
 
 def test_times_are_medians_parted_by_the_share_of_the_phase():

@@ -37,7 +37,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "results.jsonl"
 
 
-def test_cells_are_read_as_they_were_written_and_declare_once(path: Path):
+def test_cells_are_read_as_they_were_written_and_declare_once(path):
     """What cells share is stored with the first of them."""
     written = [
         cell(
@@ -60,7 +60,7 @@ def test_cells_are_read_as_they_were_written_and_declare_once(path: Path):
     assert path.read_text().count("plans proposed") == 1
 
 
-def test_numbers_and_texts_that_json_lacks_are_stored_all_the_same(path: Path):
+def test_numbers_and_texts_that_json_lacks_are_stored_all_the_same(path):
     """Values without a form in JSON become null or escapes, and objects are refused."""
     deep = {"deep": [{"nan": math.nan}, (-math.inf, np.float64(1))], "count": np.int64(3)}
     append(path, [cell(facts=deep, reason="no such file: \udcff\u2028\n")])
@@ -73,7 +73,7 @@ def test_numbers_and_texts_that_json_lacks_are_stored_all_the_same(path: Path):
     assert variants(path) == ["upstream"]
 
 
-def test_a_run_is_judged_only_if_it_is_whole_and_says_one_thing(path: Path):
+def test_a_run_is_judged_only_if_it_is_whole_and_says_one_thing(path):
     """Empty, torn and contradicting files are refused."""
     append(path, [cell("a"), cell("b")])
     assert [name.variant for name in read_whole(path)] == ["a", "b"]
@@ -100,7 +100,7 @@ def holds(record: Any, line: Any) -> bool:
     return bool(record == line)
 
 
-def test_lines_of_schema_1_are_read_and_can_be_written_anew(path: Path):
+def test_lines_of_schema_1_are_read_and_can_be_written_anew(path):
     """Results of earlier versions stay readable."""
     cells = list(read_cells(FILE))
     for known, line in zip(cells, LINES, strict=True):
@@ -127,7 +127,7 @@ RANKS = {"columns": ["ms"], "rows": [[1, 2]], "capacities": [None], "bar": "ms"}
         ({"schema": 2}, "'schema' must be 1"),
     ],
 )
-def test_every_field_has_a_type(path: Path, changes: dict[str, Any], why: str):
+def test_every_field_has_a_type(path, changes, why):
     """A wrong field damages its line alone, and is named."""
     append(path, [cell("a")])
     with path.open("a") as file:

@@ -25,7 +25,7 @@ KEY = key_of(HERE, Settings(memory_gib=4), "reference")
         ({"packages": {}}, "other versions of Python or packages"),
     ],
 )
-def test_a_key_depends_on_code_versions_and_machine(changes, why: str):
+def test_a_key_depends_on_code_versions_and_machine(changes, why):
     """The reason of a difference is one of four."""
     stored = key_of(replace(HERE, **changes), Settings(memory_gib=4), "reference")
     assert difference(str(stored), KEY) == why

@@ -41,7 +41,7 @@ def texts(path: Path) -> list[str]:
     return [entry.value.text for entry in store(path).entries]
 
 
-def test_values_are_read_as_they_were_added_by_kind(path: Path):
+def test_values_are_read_as_they_were_added_by_kind(path):
     """Several kinds of values share a file, to which lines are only added."""
     entries = [Entry("1", "a.b", Note("first — “é”\n", 0.5)), Entry("2", "", Note("second"))]
     kept = store(path)
@@ -54,7 +54,7 @@ def test_values_are_read_as_they_were_added_by_kind(path: Path):
     assert [entry.id for entry in Store(path, "other", Note).entries] == ["3"]
 
 
-def test_shared_fields_are_written_once_and_can_be_read_back(path: Path):
+def test_shared_fields_are_written_once_and_can_be_read_back(path):
     """Lines without the line that they refer to are damaged."""
     kept = NoteStore(path, "note", Note)
     kept.add(Entry("1", "", Note("same", 1.0)), Entry("2", "", Note("same", 2.0)))
@@ -96,7 +96,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("line", DAMAGED)
-def test_damaged_lines_are_named_left_out_and_moved_aside_byte_for_byte(path: Path, line: bytes):
+def test_damaged_lines_are_named_left_out_and_moved_aside_byte_for_byte(path, line):
     """Nothing is lost by a repair."""
     add(path, "a")
     path.write_bytes(line + b"\n" + path.read_bytes() + b" \n" + line + b"\n" + b'{"torn')
@@ -113,7 +113,7 @@ def test_damaged_lines_are_named_left_out_and_moved_aside_byte_for_byte(path: Pa
     assert texts(path) == ["a", "b"]
 
 
-def test_earlier_values_are_set_aside_but_for_those_that_are_kept(path: Path):
+def test_earlier_values_are_set_aside_but_for_those_that_are_kept(path):
     """The earlier file has another name."""
     assert store(path).set_aside() is None
     add(path, "a", "b", "c")
@@ -125,7 +125,7 @@ def test_earlier_values_are_set_aside_but_for_those_that_are_kept(path: Path):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9999])
-def test_a_disk_that_is_full_in_the_middle_leaves_the_file_unchanged(path: Path, share: float):
+def test_a_disk_that_is_full_in_the_middle_leaves_the_file_unchanged(path, share):
     """A failed write is taken back."""
     add(path, "before")
     before = path.read_bytes()
@@ -139,7 +139,7 @@ def test_a_disk_that_is_full_in_the_middle_leaves_the_file_unchanged(path: Path,
     assert path.read_bytes() == before
 
 
-def test_folders_and_files_stand_in_each_others_place(path: Path):
+def test_folders_and_files_stand_in_each_others_place(path):
     """A path that cannot be written is one sentence."""
     with pytest.raises(ShardbenchError, match=r"cannot be read: Is a directory"):
         add(path.parent)
@@ -156,7 +156,7 @@ def _add_often(path: Path, name: str, times: int) -> None:
         add(path, name)
 
 
-def test_two_that_append_at_once_lose_nothing(path: Path):
+def test_two_that_append_at_once_lose_nothing(path):
     """Lines of two processes do not mix."""
     context = multiprocessing.get_context("spawn")
     writers = [context.Process(target=_add_often, args=(path, name, 100)) for name in ("a", "b")]
@@ -177,7 +177,7 @@ with hold(Path(sys.argv[1])):
 """
 
 
-def test_a_lock_is_of_a_file_by_any_name_until_its_process_ends(path: Path):
+def test_a_lock_is_of_a_file_by_any_name_until_its_process_ends(path):
     """A link to a file is the same file, and a dead process holds nothing."""
     path.touch()
     other = path.with_name("link.jsonl")

@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
@@ -192,7 +191,7 @@ def test_a_machine_is_read_from_its_driver_or_the_reason_is_noted(monkeypatch):
     assert machine.failures["nvidia-smi"] == "NVIDIA-SMI has failed."
 
 
-def test_network_cards_are_read_once_with_their_speeds(tmp_path: Path):
+def test_network_cards_are_read_once_with_their_speeds(tmp_path):
     """A tree in the form of `/sys`: a card of two kinds, two plain cards, and `lo`."""
 
     def write(path: str, text: str) -> None:

@@ -33,7 +33,7 @@ def refusal(text: str) -> str:
 
 @pytest.mark.parametrize("name", sorted(KNOWN))
 class TestPublicOutputs:
-    def test_devices_and_links_are_as_printed(self, name: str):
+    def test_devices_and_links_are_as_printed(self, name):
         """Every entry of a public output is read."""
         matrix, known = parse_matrix(output(name), name), KNOWN[name]
         assert (len(matrix.gpus), len(matrix.nics)) == (known.gpus, known.nics)
@@ -44,7 +44,7 @@ class TestPublicOutputs:
         printed = [words[1 : 1 + len(devices)] for words in rows]
         assert [[matrix.links[a, b] for b in devices] for a in devices] == printed
 
-    def test_groups_bandwidth_and_near_devices_are_as_worked_out_by_hand(self, name: str):
+    def test_groups_bandwidth_and_near_devices_are_as_worked_out_by_hand(self, name):
         """What follows from a matrix is known for each public output."""
         matrix = parse_matrix(output(name), name)
         known, kind = KNOWN[name], require_gpu_kind(KNOWN[name].gpu)
@@ -57,7 +57,7 @@ class TestPublicOutputs:
         hosts = 18 if known.gpu == "GB200" else 1
         assert usual_links(kind, known.gpus, hosts, bandwidth) == shape.by
 
-    def test_tabs_spaces_and_escapes_mean_the_same(self, name: str):
+    def test_tabs_spaces_and_escapes_mean_the_same(self, name):
         """Copies from terminals and files are the same matrix."""
         lines = body(name)
         matrix = parse_matrix("\n".join(lines), name)
@@ -69,7 +69,7 @@ class TestPublicOutputs:
         for changed in (underlined, spaced, around, [f"{line}\r" for line in lines]):
             assert parse_matrix("\n".join(changed), name) == matrix
 
-    def test_a_copy_that_was_cut_or_wrapped_is_refused(self, name: str):
+    def test_a_copy_that_was_cut_or_wrapped_is_refused(self, name):
         """The sentence names the first line that is wrong."""
         lines, known = body(name), KNOWN[name]
         header = next(at for at, line in enumerate(lines) if "GPU0" in line)
@@ -111,13 +111,13 @@ def test_a_single_gpu_is_a_matrix():
         ("GPU0 \x00\n", "'\\x00' is no name of a device"),
     ],
 )
-def test_what_is_no_matrix_is_refused_with_its_line(text: str, said: str):
+def test_what_is_no_matrix_is_refused_with_its_line(text, said):
     """Links must be symmetric and known."""
     assert said in refusal(text)
 
 
 @given(st.text(alphabet="GPU01 XNV4SYPI\t\n#", max_size=200))
-def test_any_text_is_read_or_refused_with_a_sentence(text: str):
+def test_any_text_is_read_or_refused_with_a_sentence(text):
     """A matrix that is read is symmetric."""
     with suppress(UsageError):
         matrix = parse_matrix(text, "topo.txt")
@@ -155,7 +155,7 @@ def matrices(draw: st.DrawFn) -> LinkMatrix:
 
 
 @given(matrices())
-def test_what_is_printed_is_read_back(matrix: LinkMatrix):
+def test_what_is_printed_is_read_back(matrix):
     """Any matrix is the same after it is printed and read."""
     printed = {nic: f"NIC{number}" for number, nic in enumerate(matrix.nics)}
     devices = (*matrix.gpus, *matrix.nics)

@@ -13,7 +13,6 @@ and in-place ops that change sizes. Torch also redistributes inputs if an op nee
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import is_
-from threading import Lock
 from typing import Any
 
 from torch._ops import OpOverload
@@ -23,7 +22,7 @@ from planners.dtensor.cache.keys import Key, LeftToTorch, Specs, reader
 from planners.dtensor.cache.moves import direct_moves
 from planners.dtensor.cache.recipes import Recipe, adopt_all, moved_args, recipe_of, result_of
 from planners.dtensor.cache.straight import straight_handler
-from planners.dtensor.cache.torch_hooks import following_torch, without_autograd, without_wrappers
+from planners.dtensor.cache.torch_hooks import following_torch, without_autograd
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.base import BoundedTable, CacheInfo, Dispatch, bytes_held
 from planners.dtensor.dispatch.handlers import ObservedDecision, by_torch, handling
@@ -36,31 +35,27 @@ from planners.dtensor.dispatch.torch_path import (
     traits,
 )
 
-# By resident memory over 3,000 steps of an MLP with new sizes, on torch 2.13.0.
-BYTES_OF_MISS = 4096
-"""About how many bytes a miss adds to torch's caches."""
+MOST_ENTRIES = 1024
+"""The most recipes that are kept for one op, and the most shape classes."""
 
-MOST_RECIPES = 1024
-"""The most recipes that are kept for one op."""
-
-MOST_BYTES = 64 * 2**20
-"""The most bytes that misses add here and to torch's caches; some 10,000 misses."""
+MOST_MISSES = 10_000
+"""The misses after which all caches are cleared: a miss adds about 6 KiB to torch's and ours."""
 
 Table = BoundedTable[Key, Recipe]
 
 
 class InternedDispatch(Dispatch):
-    """A cache of recipes by op and specs of its inputs, at most `most_recipes` for each op.
+    """A cache of recipes by op and specs of its inputs, at most `most_entries` for each op.
 
-    When misses have added `most_bytes` bytes, it deletes all recipes and clears torch's caches.
-    Torch never deletes an entry, so new sizes in each step would fill the memory.
+    After `most_misses` misses it deletes all recipes and clears torch's caches. Torch never deletes
+    an entry, so new sizes in each step would fill the memory.
     """
 
-    def __init__(self, most_recipes: int = MOST_RECIPES, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most_entries: int = MOST_ENTRIES, most_misses: int = MOST_MISSES) -> None:
         self.hits = self.misses = 0
         self._specs = SpecTable()
-        self._most_recipes, self._most_bytes = most_recipes, most_bytes
-        self._bytes_added, self._adding = 0, Lock()
+        self._most_entries, self._most_misses = most_entries, most_misses
+        self._misses_kept = 0  # in torch's caches
         self._tables: dict[OpOverload, Table] = {}
         self._hand_back: Callable[[OpOverload], None] = lambda op: None
 
@@ -69,7 +64,6 @@ class InternedDispatch(Dispatch):
         """Handle all ops that return or change tensors, except those with `out`, in the context."""
         ops = [op for op in torch_path.ops_to_take_over() if torch_path.traits(op).makes_tensors]
         with (
-            without_wrappers(),
             without_autograd(),
             direct_moves(),
             self._specs.filled(),
@@ -89,16 +83,13 @@ class InternedDispatch(Dispatch):
         layout_of.cache_clear()  # keeps meshes alive
         for table in list(self._tables.values()):
             table.clear()
-        with self._adding:
-            self._bytes_added = 0
+        self._misses_kept = 0
 
     def give_back(self, op: OpOverload) -> None:
         """Delete an op's recipes; torch dispatches the op until the next installation."""
         self._hand_back(op)
         if op in self._tables:
-            recipes = list(self._tables[op].entries.values())
             self._tables[op].clear()
-            self._make_room(-sum(recipe.bytes_held for recipe in recipes))
 
     def cache_info(self) -> CacheInfo:
         """Return the cache's counts; the table of specs adds only to the bytes."""
@@ -111,7 +102,7 @@ class InternedDispatch(Dispatch):
 
     def _handler(self, op: OpOverload) -> Handler:
         """Return a handler that carries out the op by its recipe, and makes recipes on misses."""
-        table = self._tables.setdefault(op, BoundedTable(self._most_recipes))
+        table = self._tables.setdefault(op, BoundedTable(self._most_entries))
         read, recipes, compute = reader(op), table.entries, op._op
 
         def handler(op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
@@ -144,7 +135,7 @@ class InternedDispatch(Dispatch):
                 if not is_new:  # a spec with a hash is likely to come again
                     hash(made._spec)
                     result = result_of(made._spec, traits(op).is_view)
-                    self._keep(table, key, Recipe(specs, None, result))
+                    table.add(key, Recipe(specs, None, result))
                 return made
             if not all(map(is_plain, inputs)):
                 return by_torch(op, args, kwargs)
@@ -168,22 +159,13 @@ class InternedDispatch(Dispatch):
     ) -> Any:
         """Let torch dispatch an op that has no recipe, and store a recipe of torch's actions."""
         self.misses += 1
-        self._make_room(BYTES_OF_MISS)  # torch caches the decision, even without a recipe
+        if self._misses_kept >= self._most_misses and not torch_path.is_dispatching():
+            torch_path.clear_torch_caches()
+            self.forget()
+        self._misses_kept += 1  # even without a recipe
         observed = ObservedDecision(op)
         made = by_torch(op, args, kwargs, observed)
         recipe = recipe_of(op, args, kwargs, specs, made, observed)
         if recipe is not None:
-            self._keep(table, key, recipe)
+            table.add(key, recipe)
         return made
-
-    def _keep(self, table: Table, key: Key, recipe: Recipe) -> None:
-        dropped = table.add(key, recipe)
-        self._make_room(recipe.bytes_held - (dropped.bytes_held if dropped else 0))
-
-    def _make_room(self, more: int) -> None:
-        with self._adding:
-            self._bytes_added = max(0, self._bytes_added + more)
-            is_too_much = self._bytes_added > self._most_bytes
-        if is_too_much and not torch_path.is_dispatching():
-            torch_path.clear_torch_caches()
-            self.forget()

@@ -28,7 +28,7 @@ class LeftToTorch(Exception):
 def is_static(op: OpOverload, position: int) -> bool:
     """Whether the value of an argument matters for the decision, by torch's registration."""
     registered = torch_path.schema_info(op)
-    is_tensor = position in torch_path.traits(op).tensor_positions
+    is_tensor = str(op._schema.arguments[position].type) == "Tensor"
     return bool(registered and position >= registered.static_argnum and not is_tensor)
 
 

@@ -19,8 +19,6 @@ from planners.dtensor.dispatch.torch_path import DISPATCHER, Args, Kwargs, alias
 
 make_dtensor = torch.Tensor._dtensor__new__
 
-_BYTES_OF_SPEC = 512
-
 Result = Callable[[Any, Args], Any]
 """Makes an op's result from its local results and its arguments."""
 
@@ -39,11 +37,6 @@ class Recipe:
         default_factory=dict
     )  # the arguments that differ on this rank, by position
     moved: tuple[OpSchema, OpSchema] | None = None  # if inputs move: as called, and as needed
-
-    @property
-    def bytes_held(self) -> int:
-        """The approximate size of this recipe in bytes."""
-        return _BYTES_OF_SPEC * (len(self.specs) + 1)
 
 
 def recipe_of(

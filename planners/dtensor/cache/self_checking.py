@@ -18,7 +18,7 @@ from planners.dtensor.cache.recipes import specs_made
 from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import CacheInfo
 from planners.dtensor.dispatch.handlers import this_thread
-from planners.dtensor.dispatch.specs import with_meta
+from planners.dtensor.dispatch.specs import copy_of
 from planners.dtensor.dispatch.torch_path import (
     DISPATCHER,
     PROPAGATOR,
@@ -187,8 +187,7 @@ def _are_alike(made: Any, wanted: Any) -> bool:
     if isinstance(made, list | tuple) and isinstance(wanted, list | tuple):
         return len(made) == len(wanted) and all(map(_are_alike, made, wanted))
     if isinstance(made, DTensorSpec) and isinstance(wanted, DTensorSpec):
-        same = with_meta(wanted, wanted.tensor_meta)
-        same.placements = made.placements
+        same = copy_of(wanted, placements=made.placements, _hash=None)
         return bool(same == made) and _are_alike(made.placements, wanted.placements)
     return type(made) is type(wanted) and repr(made) == repr(wanted)
 

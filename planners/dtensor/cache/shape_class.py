@@ -39,9 +39,6 @@ from planners.dtensor.search.tensor_meta import (
     stride_of,
 )
 
-MOST_CLASSES = 1024
-"""The most classes that are kept for one op."""
-
 Shape = Sequence[int]
 
 ShapeRule = Callable[[Args, Sequence[Shape]], Shape | None]
@@ -110,9 +107,8 @@ class KnownClass(NamedTuple):
 class ShapeClass(InternedDispatch):
     """A cache of recipes by exact size; on a miss, of placements by shape class."""
 
-    def __init__(self, most_classes: int = MOST_CLASSES, **limits: int) -> None:
+    def __init__(self, **limits: int) -> None:
         super().__init__(**limits)
-        self._most_classes = most_classes
         self._classes: dict[OpOverload, BoundedTable[Key, KnownClass]] = {}
 
     def forget(self) -> None:
@@ -185,7 +181,7 @@ class ShapeClass(InternedDispatch):
             and not (order and any(1 in shape for shape in shapes))
         ):
             known = KnownClass(output, order, strategy_of(op), rule)
-            self._classes.setdefault(op, BoundedTable(self._most_classes)).add(class_key, known)
+            self._classes.setdefault(op, BoundedTable(self._most_entries)).add(class_key, known)
         return made
 
 

@@ -59,18 +59,6 @@ def following_torch(
     )
 
 
-def without_wrappers() -> AbstractContextManager[None]:
-    """Skip torch's wrappers around the empty `DTensor.__init__`, unless the thread is watched."""
-    wrapped = DTensor.__init__
-
-    def plain(self: DTensor, *args: Any, **kwargs: Any) -> None:
-        if is_watched():
-            wrapped(self, *args, **kwargs)
-
-    plain._torchdynamo_disable = True  # type: ignore[attr-defined] # as torch's own is marked
-    return replaced([(DTensor, "__init__", plain)])
-
-
 def without_autograd() -> AbstractContextManager[None]:
     """Let torch create DTensors and pass gradients on without autograd, if it is not needed.
 

@@ -61,17 +61,12 @@ class BoundedTable(Generic[K, V]):
         self.entries: dict[K, V] = {}
         self._lock = Lock()
 
-    def add(self, key: K, value: V) -> V | None:
-        """Store a value; return the value that it replaces, or None.
-
-        If the table is full, a value of a new key replaces the oldest value.
-        """
+    def add(self, key: K, value: V) -> None:
+        """Store a value; if the table is full, a value of a new key replaces the oldest value."""
         with self._lock:
-            dropped = self.entries.get(key)
             if len(self.entries) >= self.limit and key not in self.entries:
-                dropped = self.entries.pop(next(iter(self.entries)))
+                del self.entries[next(iter(self.entries))]
             self.entries[key] = value
-            return dropped
 
     def clear(self) -> None:
         """Remove all entries."""

@@ -32,11 +32,6 @@ def copy_of(spec: DTensorSpec, **changes: Any) -> DTensorSpec:
     return made
 
 
-def with_meta(spec: DTensorSpec, meta: TensorMeta) -> DTensorSpec:
-    """Return a new spec with the mesh and placements of `spec`, and the tensor meta `meta`."""
-    return copy_of(spec, tensor_meta=meta, _hash=None)
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Layout:
     """The number of parts that placements cut each tensor dimension into, compared by identity."""

@@ -5,7 +5,7 @@ debug modes and random ops are left to torch.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FrameType
@@ -68,35 +68,30 @@ class Traits:
     is_in_place: bool
     is_out_variant: bool
     is_view: bool
-    makes_one_tensor: bool  # a new one, from arguments without lists of tensors
     takes_lists: bool  # of tensors
+    makes_one_tensor: bool  # a new one, from arguments without lists of tensors
     makes_tensors: bool  # one or several, or it changes values of its inputs, but no `out`
-    tensor_positions: frozenset[int]
-    types: tuple[str, ...]  # of its positional arguments
-    names: frozenset[str]  # of all arguments
 
 
 @lru_cache(None)
 def traits(op: OpOverload) -> Traits:
     """Return the traits of an op; the cache needs no bound, as torch has a fixed set of ops."""
     schema = op._schema
-    arguments = schema.arguments
-    types = [str(argument.type) for argument in arguments]
-    is_in_place = schema.name.endswith("_")
-    is_out_variant = any(argument.is_out for argument in arguments)
-    takes_lists = any("List" in kind and "Tensor" in kind for kind in types)
+    types = [str(argument.type) for argument in schema.arguments]
     returned = [str(result.type) for result in schema.returns]
+    is_in_place = schema.name.endswith("_")
+    is_out_variant = any(argument.is_out for argument in schema.arguments)
+    takes_lists = any("List" in kind and "Tensor" in kind for kind in types)
+    makes_new = returned == ["Tensor"] and not (is_in_place or is_out_variant)
+    changes_sizes = torch.Tag.inplace_view in op.tags
     return Traits(
-        is_in_place,
-        is_out_variant,
-        schema._is_view_op(),
-        returned == ["Tensor"] and not (is_in_place or is_out_variant or takes_lists),
-        takes_lists,
-        (is_in_place or any("Tensor" in kind for kind in returned))
-        and not (is_out_variant or torch.Tag.inplace_view in op.tags),
-        frozenset(position for position, kind in enumerate(types) if kind == "Tensor"),
-        tuple(str(argument.type) for argument in arguments if not argument.kwarg_only),
-        frozenset(argument.name for argument in arguments),
+        is_in_place=is_in_place,
+        is_out_variant=is_out_variant,
+        is_view=schema._is_view_op(),
+        takes_lists=takes_lists,
+        makes_one_tensor=makes_new and not takes_lists,
+        makes_tensors=(is_in_place or any("Tensor" in kind for kind in returned))
+        and not (is_out_variant or changes_sizes),
     )
 
 
@@ -126,11 +121,6 @@ def strategy_of(op: OpOverload) -> object:
     """Return the strategy that is registered for an op, or None."""
     found = PROPAGATOR.op_single_dim_strategy_funcs.get(op)
     return PROPAGATOR.op_strategy_funcs.get(op) if found is None else found
-
-
-def on_meta_device(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor on the meta device, which has no values."""
-    return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
 
 
 def carry_out(

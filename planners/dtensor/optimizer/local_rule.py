@@ -32,36 +32,28 @@ _DTENSORS, _TENSORS = {DTensor}, {torch.Tensor}
 
 
 @dataclass(frozen=True, slots=True)
-class Repeats:
-    """The way to repeat a step while nothing differs.
+class Split:
+    """The numbers of a group's parameters that step on local tensors and by torch.
+
+    If nothing differs, the next step is repeated from the other attributes.
 
     Attributes:
-        looks: the properties of the columns that decide where they can step.
+        local: the number of parameters that step on local tensors.
+        by_torch: the number of other parameters by obstacle.
+        looks: the properties of the columns that decide where they can step; None if torch stepped
+            all parameters because of an obstacle.
         options: those of the group's options that decide about the columns.
         keys: the name in the state of each column after the first two, with None for an empty
             column; None if torch has to collect the columns.
         returned: the result of `_init_group`.
     """
 
-    looks: Sequence[Any]
-    options: Sequence[Any]
-    keys: Sequence[str | None] | None
-    returned: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """The numbers of a group's parameters that step on local tensors, and by torch.
-
-    Attributes:
-        local: the number of parameters that step on local tensors.
-        by_torch: the number of other parameters by obstacle.
-        repeats: the way to repeat the step; None if torch stepped all because of an obstacle.
-    """
-
     local: int
     by_torch: Mapping[str, int]
-    repeats: Repeats | None = None
+    looks: Sequence[Any] | None = None
+    options: Sequence[Any] = ()
+    keys: Sequence[str | None] | None = None
+    returned: Any = None
 
 
 def rule_of(optimizer: Optimizer) -> Rule | None:
@@ -84,8 +76,8 @@ def step(
     `known` is the split of the last step. Return the result of `_init_group`, and the split.
     """
     obstacle = obstacles.of_step(optimizer)
-    if not obstacle and known and known.repeats and _repeat(rule, optimizer, group, known.repeats):
-        return known.repeats.returned, known
+    if not obstacle and known and _repeat(rule, optimizer, group, known):
+        return known.returned, known
     returned = type(optimizer)._init_group(optimizer, group, *columns)
     parameters = columns[0]
     if not parameters:
@@ -99,8 +91,7 @@ def step(
     looks, options = [_read(column)[0] for column in columns if column], _options(group)
     parts: list[Sequence[int]] = [range(len(parameters))]
     if listed and any(reasons):
-        last = known and known.repeats
-        if last and (last.looks, last.options) == (looks, options):
+        if known and (known.looks, known.options) == (looks, options):
             parts = [[at for at in parts[0] if bool(reasons[at]) is of] for of in (True, False)]
         else:  # torch may refuse to move a gradient, and then must have stepped the whole list
             reasons = [reason or obstacles.TOGETHER for reason in reasons]
@@ -116,38 +107,38 @@ def step(
         _run(rule, optimizer, group, chosen, local, returned)
     by_torch = Counter(filter(None, reasons))
     keys = None if by_torch else _keys(optimizer, columns)
-    repeats = Repeats(looks, options, keys, returned)
     for column in columns:
         column.clear()
-    return returned, Split(len(reasons) - by_torch.total(), by_torch, repeats)
+    local_count = len(reasons) - by_torch.total()
+    return returned, Split(local_count, by_torch, looks, options, keys, returned)
 
 
-def _repeat(rule: Rule, optimizer: Optimizer, group: Group, repeats: Repeats) -> bool:
+def _repeat(rule: Rule, optimizer: Optimizer, group: Group, last: Split) -> bool:
     """Step as in the group's last step; return False, with nothing done, if anything differs.
 
     Torch's `_init_group` is not called. For unchanged options and present state it only collects.
     """
-    if repeats.keys is None or repeats.options != _options(group):
+    if last.keys is None or last.options != _options(group):
         return False
     parameters, grads = group["params"], list(map(_GRADIENT, group["params"]))
     if set(map(type, grads)) != _DTENSORS:
         parameters = [parameter for parameter in parameters if parameter.grad is not None]
         grads = list(map(_GRADIENT, parameters))
-    used = [key for key in repeats.keys if key is not None]
+    used = [key for key in last.keys if key is not None]
     try:
         state = list(map(optimizer.state.__getitem__, parameters)) if used else []
         columns = [parameters, grads, *(list(map(itemgetter(key), state)) for key in used)]
     except KeyError:  # a parameter without state
         return False
     read = list(map(_read, columns))
-    if [looks for looks, _ in read] != repeats.looks:
+    if [looks for looks, _ in read] != last.looks:
         return False
     local = [tensors for _, tensors in read]
-    for at, key in enumerate(repeats.keys, 2):
+    for at, key in enumerate(last.keys, 2):
         if key is None:
             columns.insert(at, [])
             local.insert(at, [])
-    return _run(rule, optimizer, group, columns, local, repeats.returned)
+    return _run(rule, optimizer, group, columns, local, last.returned)
 
 
 def _options(group: Group) -> list[Any]:

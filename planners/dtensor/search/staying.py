@@ -14,6 +14,7 @@ from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor._ops.single_dim_strategy import _ShardingPlaceholder
 
 from planners.dtensor.dispatch.torch_path import PROPAGATOR, traits
+from planners.dtensor.search import tensor_meta
 from planners.dtensor.search.operands import (
     REPLICATE,
     Codes,
@@ -23,7 +24,7 @@ from planners.dtensor.search.operands import (
     encode_all,
     has_enough,
 )
-from planners.dtensor.search.tensor_meta import PRODUCTS, is_pointwise, plain_meta
+from planners.dtensor.search.tensor_meta import PRODUCTS, is_pointwise
 
 Row = Sequence[Placement | _ShardingPlaceholder | None]
 """A strategy on one mesh dim: placements of the output, then of the inputs."""
@@ -57,7 +58,7 @@ def decide_without_redistribution(schema: OpSchema) -> OutputSharding | None:
         for spec, source in zip(specs, sources, strict=True)
     ):
         return None
-    meta = plain_meta(schema)
+    meta = tensor_meta.plain_meta(schema)
     if meta is None:
         return None
     metas = tuple([arg.tensor_meta if isinstance(arg, DTensorSpec) else arg for arg in args])

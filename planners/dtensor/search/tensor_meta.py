@@ -15,7 +15,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema
 from torch.distributed.tensor._ops import _pointwise_ops
 
-from planners.dtensor.dispatch.torch_path import PROPAGATOR, on_meta_device, traits
+from planners.dtensor.dispatch.torch_path import PROPAGATOR, traits
 
 _aten = torch.ops.aten
 _BARE_PRODUCTS = {_aten.addmm.default: _aten.mm.default, _aten.baddbmm.default: _aten.bmm.default}
@@ -48,43 +48,38 @@ def is_pointwise(op: OpOverload) -> bool:
     return bool(module == _pointwise_ops.__name__)
 
 
-def is_asked_directly(op: OpOverload) -> bool:
-    """Whether `plain_meta` supports an op: a view, a matrix product or a pointwise op."""
-    of_op = traits(op)
-    return of_op.makes_one_tensor and (op in _VIEWS or op in PRODUCTS or is_pointwise(op))
-
-
 def plain_meta(schema: OpSchema) -> TensorMeta | None:
-    """Return the shape, stride and type of an op's result; None if torch needs fake tensors."""
+    """Return the shape, stride and type of the result of a view, a product or a pointwise op.
+
+    Return None if torch needs fake tensors, or raises an error.
+    """
     op = schema.op
-    if (
-        not is_asked_directly(op)
-        or schema.kwargs_schema
-        or (op in _VIEWS and not all(map(_has_one_stride, schema.args_spec)))
-        or (op not in PRODUCTS and op not in _VIEWS and not _are_alike(schema))
-    ):
+    if not traits(op).makes_one_tensor or schema.kwargs_schema:
         return None
-    return meta_of(schema)
-
-
-def meta_of(schema: OpSchema) -> TensorMeta | None:
-    """Return the global shape, stride and type of an op's result; None if the op fails."""
     try:
-        op, args = _without_summand(schema)
-        if op in _BARE:
-            made = _of_product(2 if op is _aten.mm.default else 3, *args)
+        if op in _VIEWS:
+            return _of_meta_device(op, schema.args_schema) if _has_one_stride(schema) else None
+        if op in PRODUCTS:
+            op, args = _without_summand(schema)
+            made = _of_product(2 if op is _aten.mm.default else 3, *args) if op in _BARE else None
+        elif is_pointwise(op) and _are_alike(schema):
+            args = schema.args_schema
+            made = _of_pointwise(op, args)
         else:
-            made = None if op in _VIEWS else _of_pointwise(op, args)
+            return None
         return _of_meta_device(op, args) if made is None else made
     except Exception:  # torch then raises its own error
         return None
 
 
 def _of_meta_device(op: OpOverload, args: Sequence[Any]) -> TensorMeta:
-    made = op(
-        *(on_meta_device(*arg.tensor_meta) if isinstance(arg, DTensorSpec) else arg for arg in args)
-    )
+    made = op(*[_on_meta_device(arg) if isinstance(arg, DTensorSpec) else arg for arg in args])
     return TensorMeta(made.shape, made.stride(), made.dtype)
+
+
+def _on_meta_device(spec: DTensorSpec) -> torch.Tensor:
+    shape, stride, dtype = spec.tensor_meta
+    return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
 
 
 def _of_product(ndim: int, left: DTensorSpec, right: DTensorSpec) -> TensorMeta | None:
@@ -129,12 +124,15 @@ def _of_pointwise(op: OpOverload, args: Sequence[Any]) -> TensorMeta | None:
     return TensorMeta(shape, stride, made.dtype)
 
 
-def _has_one_stride(spec: DTensorSpec) -> bool:
-    """Whether no stride of a tensor is arbitrary, as that of a dimension of size 1 may be.
+def _has_one_stride(schema: OpSchema) -> bool:
+    """Whether no stride of an input is arbitrary, as that of a dimension of size 1 may be.
 
     A fake tensor keeps such a stride in a view of the same shape, but the meta device does not.
     """
-    return not {0, 1}.intersection(spec.shape) or order_of(spec.shape, spec.stride) == ()
+    return all(
+        not {0, 1}.intersection(spec.shape) or order_of(spec.shape, spec.stride) == ()
+        for spec in schema.args_spec
+    )
 
 
 def _are_alike(schema: OpSchema) -> bool:

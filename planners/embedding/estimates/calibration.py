@@ -6,6 +6,7 @@ The terms are bytes read, looked up and written, as in TorchRec's own estimate, 
 - each index takes time, whatever the row's width;
 - a repeated row is read from a cache if it is still there, and the first access to a page of memory
   takes extra time;
+- a row that the device's cache lacks is fetched from host memory;
 - the backward pass of weighted lookups reads each row once more, for the gradient of its weight,
   and the backward pass of a table that several features share merges their gradients row by row.
 """
@@ -21,6 +22,7 @@ from planners.embedding.estimates.shard_work import (
     LookupDistribution,
     ShardWork,
     kernels_of,
+    missed_shares,
 )
 
 REFERENCE_MS = "reference_ms"
@@ -30,6 +32,7 @@ TERMS = (
     *("index", "near", "far", "missed", "page", "row", "row_bytes", "written", "output"),
     *("weighted_near", "weighted_far", "weighted_missed"),
     *("shared_read", "shared_row", "shared_row_bytes"),
+    "fetched",
 )
 LAUNCH, START = "launch", "start"  # of each kernel, and of a pass
 
@@ -40,14 +43,18 @@ Caches = tuple[float, float]
 """Sizes of a near and a far cache in bytes; the size of the far cache includes the near cache."""
 
 
-def terms_of(shard: ShardWork, caches: Caches, distribution: LookupDistribution) -> Floats:
+def terms_of(
+    shard: ShardWork, caches: Caches, distribution: LookupDistribution, missed: float
+) -> Floats:
     """Return the terms of a shard's work in one iteration, in the order of `TERMS`.
+
+    `missed` is the share of distinct rows that are fetched from host memory.
 
     They are: indices; bytes of rows in the near cache, in the far cache, and in neither (which
     includes each row's first lookup); pages touched; distinct rows, and their bytes; bytes of
     pooled vectors, and their number. The next three repeat the bytes of rows for weighted lookups,
-    else 0. The last three are, if features share the table, else 0: bytes of looked-up rows,
-    distinct rows, and their bytes.
+    else 0. Three more are, if features share the table, else 0: bytes of looked-up rows, distinct
+    rows, and their bytes. The last one is bytes of fetched rows.
     """
     count, width = shard.indices, shard.row_bytes
     distinct = distribution.distinct(shard.rows, count) if count else 0.0
@@ -64,7 +71,8 @@ def terms_of(shard: ShardWork, caches: Caches, distribution: LookupDistribution)
     rows = np.array([distinct, distinct * width])
     shared = np.array([count * width, *rows]) * (len(shard.lookups) > 1)
     written = shard.outputs * width, shard.outputs
-    terms = [count, *places, touched, *rows, *written, *(places * shard.is_weighted), *shared]
+    weighted, fetched = places * shard.is_weighted, missed * distinct * width
+    terms = [count, *places, touched, *rows, *written, *weighted, *shared, fetched]
     return np.array(terms, np.float64)
 
 
@@ -94,21 +102,38 @@ class Calibration:
         """Return whether a kernel was calibrated."""
         return coefficient_name(kernel, PASSES[0], TERMS[0]) in self.values
 
-    def shard_ms(self, shard: ShardWork, passed: str) -> float:
+    @property
+    def distribution(self) -> LookupDistribution:
+        """The distribution of lookups that the machine was measured with."""
+        return LookupDistribution.of_coefficients(self.values)
+
+    def shard_ms(self, shard: ShardWork, passed: str, missed: float | None = None) -> float:
         """Return the milliseconds of a shard in one pass, without the launch of its kernel.
 
-        The kernel must be one that was calibrated.
+        The kernel must be one that was calibrated. `missed` is the share of rows to be fetched; by
+        default the shard has a cache of its own.
         """
-        distribution = LookupDistribution.of_coefficients(self.values)
-        terms = terms_of(shard, self.caches, distribution)
+        if missed is None:
+            (missed,) = missed_shares([shard], self.distribution)
+        terms = terms_of(shard, self.caches, self.distribution, missed)
         return float(terms @ self._coefficients(shard.kernel, passed, TERMS))
 
     def rank_ms(self, shards: Sequence[ShardWork]) -> float:
-        """Return the milliseconds of a rank's shards in both passes, with the kernels' launches."""
-        total = sum(self.shard_ms(shard, passed) for shard in shards for passed in PASSES)
-        counts = np.array([kernels_of(shards), bool(shards)])
-        for passed in PASSES if shards else ():
-            total += float(counts @ self._coefficients(shards[0].kernel, passed, (LAUNCH, START)))
+        """Return the milliseconds of a rank's shards in both passes, with the kernels' launches.
+
+        A kernel with tables of several kinds is launched as its most expensive kind.
+        """
+        missed = missed_shares(shards, self.distribution)
+        total = 0.0
+        for passed in PASSES:
+            total += sum(map(self.shard_ms, shards, [passed] * len(shards), missed))
+            starts = {
+                kind: self._coefficients(kind, passed, (LAUNCH, START))
+                for kind in {shard.kernel for shard in shards}
+            }
+            for kinds in kernels_of(shards):
+                total += max(float(starts[kind][0]) for kind in kinds)
+            total += max((float(start) for _, start in starts.values()), default=0.0)
         return total
 
     def _coefficients(self, kernel: str, passed: str, terms: Sequence[str]) -> Floats:

@@ -1,5 +1,6 @@
 """Estimators with a machine's calibrated coefficients, for TorchRec's planner and for ours."""
 
+import copy
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from torchrec.distributed.planner.estimator.estimator import EmbeddingPerfEstima
 from torchrec.distributed.planner.estimator.types import ShardPerfContext
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import (
+    BasicCommsBandwidths,
     ParameterConstraints,
     Shard,
     ShardEstimator,
@@ -22,7 +24,7 @@ from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Machine
 from planners.embedding.estimates.calibration import PASSES, Calibration
-from planners.embedding.estimates.machines import find_machine
+from planners.embedding.estimates.machines import LINKS, find_machine
 from planners.embedding.estimates.memory import StepStorageEstimator
 from planners.embedding.estimates.shard_work import work_of_context
 from planners.embedding.search.enumeration import DistinctShardEnumerator
@@ -88,14 +90,19 @@ def calibrated_estimators(
     Args:
         machine: a machine, the name of one that shardbench includes, or a file of `shardbench
             calibrate`.
-        topology: TorchRec's topology to plan for.
+        topology: TorchRec's topology to plan for; the machine's links replace its, if measured.
         constraints: the planner's constraints, by table name.
 
     Raises UsageError for an unknown machine, and for a file without coefficients.
     """
-    config = CalibratedPerfConfig(Calibration(find_machine(machine).values))
+    values = find_machine(machine).values
+    linked = topology
+    if LINKS in values:
+        linked = copy.copy(topology)
+        linked._comms_bandwidths = BasicCommsBandwidths(values[LINKS], values[LINKS])
+    config = CalibratedPerfConfig(Calibration(values))
     return [
-        EmbeddingPerfEstimator(topology=topology, constraints=constraints, config=config),
+        EmbeddingPerfEstimator(topology=linked, constraints=constraints, config=config),
         StepStorageEstimator(topology=topology, constraints=constraints),
     ]
 

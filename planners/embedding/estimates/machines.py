@@ -9,6 +9,9 @@ from harness.contract import Machine, UsageError, read_machine, unknown
 
 TO_CALIBRATE = "`shardbench calibrate -o machine.toml` measures this machine in about six minutes"
 
+LINKS = "links.bytes_per_ms"
+"""The bandwidth of an all-to-all between a machine's ranks, as `record/scripts/links.py` fits."""
+
 
 @cache
 def known_machines() -> Mapping[str, Machine]:

@@ -10,6 +10,9 @@ from importlib import resources
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
+from torchrec.distributed.embedding_types import EmbeddingComputeKernel
+from torchrec.distributed.planner.constants import UVM_CACHING_RATIO
 from torchrec.distributed.planner.estimator.types import ShardPerfContext
 from torchrec.distributed.planner.types import Shard, ShardingOption, Topology
 
@@ -19,6 +22,9 @@ from planners.embedding.tables.torchrec_objects import DTYPES
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+CACHING = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
+"""The kernel whose rows are in host memory, with a cache of rows in the device's memory."""
 
 _ZIPF, _REUSE = "indices.zipf", "indices.reuse"
 _EXPONENT = 1.05  # of Merlin's synthetic models
@@ -45,6 +51,7 @@ class ShardWork:
     is_weighted: bool = False
     share: float = 1.0  # the fraction of the table's rows and lookups
     is_pooled: bool = True
+    cached: float = 0.0  # the rows that fit into the device's cache, as a fraction; for CACHING
 
     @property
     def group(self) -> tuple[str, str, bool]:
@@ -76,9 +83,15 @@ def work_key(shards: Sequence[ShardWork]) -> str:
     return hashlib.sha256(str(list(shards)).encode()).hexdigest()[:16]
 
 
-def kernels_of(shards: Sequence[ShardWork]) -> int:
-    """Return the number of kernels that TorchRec creates for the shards of a rank."""
-    return len({shard.group for shard in shards})
+def kernels_of(shards: Sequence[ShardWork]) -> list[set[str]]:
+    """Return the kinds of tables of each kernel that TorchRec creates for the shards of a rank.
+
+    TorchRec looks up tables on the device, managed and cached ones with one kernel.
+    """
+    groups: dict[tuple[str, str, bool], set[str]] = {}
+    for shard in shards:
+        groups.setdefault(shard.group, set()).add(shard.kernel)
+    return list(groups.values())
 
 
 def shards_by_rank(
@@ -111,6 +124,7 @@ def shards_by_rank(
                 dtype,
                 bool(option.is_weighted),
                 share,
+                cached=_cached(kernel, option.cache_load_factor),
             )
             ranks[shard.rank].append((work, shard))
     return ranks
@@ -131,7 +145,12 @@ def work_of_context(context: ShardPerfContext) -> ShardWork:
         context.is_weighted,
         share,
         context.is_pooled,
+        _cached(context.compute_kernel, context.caching_ratio),
     )
+
+
+def _cached(kernel: str, ratio: float | None) -> float:
+    return (ratio or UVM_CACHING_RATIO) if kernel == CACHING else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +243,44 @@ class LookupDistribution:
 
 
 _UNIFORM = LookupDistribution()
+
+
+def missed_shares(shards: Sequence[ShardWork], distribution: LookupDistribution) -> list[float]:
+    """Return, for each shard of a rank, the share of an iteration's distinct rows to be fetched.
+
+    Rows are fetched from host memory if the device's cache lacks them; other kernels than CACHING
+    fetch none. The shards of a group share a cache, which evicts the least recently used row: it
+    keeps a row for the same number of iterations T, whichever its table (Che, Tung and Wang 2002).
+    """
+    missed = [0.0] * len(shards)
+    groups: dict[tuple[str, str, bool], list[int]] = {}
+    for number, shard in enumerate(shards):
+        if shard.kernel == CACHING and shard.indices:
+            groups.setdefault(shard.group, []).append(number)
+    for members in groups.values():
+        # 1. Ranges of equally likely rows, and how often an iteration looks up such a row.
+        ranges, rates = [], []
+        for shard in (shards[number] for number in members):
+            sizes, share = distribution._ranges(shard.rows, shard.indices)
+            ranges.append(sizes)
+            rates.append(share * shard.indices / sizes)
+        sizes, rate = np.concatenate(ranges), np.concatenate(rates)
+        room = sum(shards[number].cached * shards[number].rows for number in members)
+        if room >= sizes.sum():
+            continue
+        # 2. The T for which the rows of the last T iterations just fill the cache.
+        kept = math.exp(
+            brentq(
+                lambda log: float(-(sizes @ np.expm1(-rate * math.exp(log)))) - room,  # noqa: B023
+                math.log(1e-9 / rate.max()),
+                math.log(1e3 / rate.min()),
+            )
+        )
+        # 3. A row is missed if it was in none of the last T iterations.
+        for number, size, of_row in zip(members, ranges, rates, strict=True):
+            looked_up = size * -np.expm1(-of_row)
+            missed[number] = float(looked_up @ np.exp(-of_row * kept) / looked_up.sum())
+    return missed
 
 
 @cache

@@ -6,6 +6,7 @@ Coefficients are fitted to some points of the design, and judged by others.
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import cycle
 from typing import NamedTuple
 
 import numpy as np
@@ -27,10 +28,12 @@ from planners.embedding.estimates.calibration import (
     terms_of,
 )
 from planners.embedding.estimates.shard_work import (
+    CACHING,
     Floats,
     LookupDistribution,
     ShardWork,
     kernels_of,
+    missed_shares,
     work_key,
 )
 
@@ -55,6 +58,7 @@ _FEWEST, _FEWEST_OF_OTHERS = 12, 2  # points that coefficients are fitted to, an
 
 # The ranges of sizes: rows, columns, lookups per sample, samples. All are log-uniform.
 _ROWS, _COLUMNS, _LOOKUPS, _SAMPLES = (100, 2e7), (8, 512), (1, 100), (2048, 8192)
+_CACHED = 0.05, 0.2, 0.5, 0.8  # of a table's rows, for kernels with a cache
 _MOST_TABLES, _MOST_FEATURES = 10, 5
 _MOST_BYTES = 1.2e9  # of rows that a point looks up
 _MOST_OF_A_KERNEL = 3e6  # the same for one of several kernels: few, so that launches matter
@@ -110,6 +114,7 @@ def design(kernel: str, seed: int = 0, share: float = 1.0, gib: float = 4.0) -> 
 def _shards(kernel: str, seed: int, most: float, read: float) -> Iterator[ShardWork]:
     """Yield endless shards: tables of up to `most` bytes, with lookups of up to `read` bytes."""
     sequence = qmc.Sobol(4, rng=seed)
+    cached = cycle(_CACHED if kernel == CACHING else (0.0,))
     while True:
         for fractions in sequence.random(64):
             rows, columns, lookups, samples = (
@@ -125,6 +130,7 @@ def _shards(kernel: str, seed: int, most: float, read: float) -> Iterator[ShardW
                 4 * round(columns / 4),
                 (float(round(lookups)),),
                 round(samples),
+                cached=next(cached),
             )
             if shard.indices * shard.row_bytes <= read and shard.rows * shard.row_bytes <= most:
                 yield shard
@@ -183,10 +189,12 @@ def fit_machine(
                 for name, size in zip(CACHES, caches, strict=True)
             ]
         terms = _terms(fitted, caches, distribution)
+        varied = terms.any(0)  # a kernel without a cache of rows fetches none
+        names = np.array([*TERMS, LAUNCH, START])[varied].tolist()
         for passed, measured in zip(PASSES, _ms(fitted, times), strict=True):
             figures += [
                 _figure(coefficient_name(kernel, passed, term), ends, "ms")
-                for term, ends in zip((*TERMS, LAUNCH, START), fit(terms, measured).T, strict=True)
+                for term, ends in zip(names, fit(terms[:, varied], measured).T, strict=True)
             ]
     calibration = Calibration({figure.name: figure.value for figure in figures})
     return FittedMachine(figures, _errors(points, times, calibration))
@@ -226,8 +234,12 @@ def _terms(
     """Return the terms of each point, summed over its shards, then its kernels, and 1 (P, K)."""
     rows = []
     for point in points:
-        terms = np.sum([terms_of(shard, caches, distribution) for shard in point.shards], 0)
-        rows.append([*terms, kernels_of(point.shards), 1.0])
+        missed = missed_shares(point.shards, distribution)
+        terms = [
+            terms_of(shard, caches, distribution, share)
+            for shard, share in zip(point.shards, missed, strict=True)
+        ]
+        rows.append([*np.sum(terms, 0), len(kernels_of(point.shards)), 1.0])
     return np.array(rows, np.float64)
 
 

@@ -27,7 +27,13 @@ from torchrec.distributed.embedding_types import (
 from torchrec.modules.embedding_configs import data_type_to_sparse_type
 
 from harness.contract import Prepared, UsageError, default_memory_gib
-from planners.embedding.estimates.shard_work import Ints, LookupDistribution, ShardWork, work_key
+from planners.embedding.estimates.shard_work import (
+    CACHING,
+    Ints,
+    LookupDistribution,
+    ShardWork,
+    work_key,
+)
 from planners.embedding.tables.torchrec_objects import DATA_TYPES, DTYPES
 
 GIB = 2**30
@@ -54,7 +60,6 @@ _MANAGED_OF_MACHINE = 0.5  # of host memory, where CUDA keeps managed tables
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _KEEP = 2**31 - 1
 
-_CACHED = EmbeddingComputeKernel.FUSED_UVM_CACHING.value
 _MOST_FILLING = 200  # batches that fill a cache of rows
 
 
@@ -236,7 +241,7 @@ class RankKernels:
             torch.from_numpy(offsets).to(place),
             torch.rand(len(indices), device=place) if config.is_weighted else None,
             drawn,
-            any(shard.kernel == _CACHED for shard in shards),
+            any(shard.kernel == CACHING for shard in shards),
         )
 
     def _draw(self, drawn: Sequence[tuple[int, int]]) -> torch.Tensor:
@@ -317,7 +322,11 @@ def _table(shard: ShardWork, number: int) -> ShardedEmbeddingTable:
         local_rows=shard.rows,
         local_cols=shard.columns,
         compute_kernel=EmbeddingComputeKernel(shard.kernel),
-        fused_params={"optimizer": EmbOptimType.EXACT_ROWWISE_ADAGRAD, "learning_rate": 0.01},
+        fused_params={
+            "optimizer": EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+            "learning_rate": 0.01,
+            **({"cache_load_factor": shard.cached} if shard.kernel == CACHING else {}),
+        },
     )
 
 

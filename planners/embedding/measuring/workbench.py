@@ -36,6 +36,7 @@ from planners.embedding.estimates.memory import (
     torchrec_peaks,
 )
 from planners.embedding.estimates.shard_work import (
+    CACHING,
     LookupDistribution,
     ShardWork,
     shards_by_rank,
@@ -52,7 +53,7 @@ from planners.embedding.same_plan.search import Partition
 from planners.embedding.search.outcome import Found, placed
 from planners.embedding.search.space import Devices, Ints, SearchSpace
 
-_KERNELS = {"cpu": (FUSED,), "cuda": (FUSED, "fused_uvm", "fused_uvm_caching")}
+_KERNELS = {"cpu": (FUSED,), "cuda": (FUSED, "fused_uvm", CACHING)}
 
 # For each kind of plan, the fastest variant that makes it.
 _VARIANTS = ("certified", "compiled", "dp-compiled", "dp-compiled-2d")
@@ -88,7 +89,10 @@ class EmbeddingWorkbench:
         """
         usable, fault = [], ""
         for kernel in _KERNELS[self._device.kind]:
-            shard = ShardWork(kernel, ShardingType.TABLE_WISE.value, 9999, 64, (9.0,), 99)
+            cached = 0.2 if kernel == CACHING else 0.0
+            shard = ShardWork(
+                kernel, ShardingType.TABLE_WISE.value, 9999, 64, (9.0,), 99, cached=cached
+            )
             try:
                 self._kernels([shard]).both()
                 usable.append(kernel)

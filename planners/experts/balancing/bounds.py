@@ -60,8 +60,8 @@ def node_bounds(problem: ExpertsProblem) -> list[dict[int, float]]:
     experts = np.array([[experts_of(problem, mask) for mask in layer] for layer in sets])
     rows = problem.loads[np.arange(problem.layers)[:, None, None], experts]
     gpus = problem.gpus // problem.nodes
-    found = bounds_of(rows.reshape(-1, experts.shape[2]), gpus, problem.per_gpu)
-    bounds = found.reshape(problem.layers, -1).tolist()
+    by_row = bounds_of(rows.reshape(-1, experts.shape[2]), gpus, problem.per_gpu)
+    bounds = by_row.reshape(problem.layers, -1).tolist()
     return [dict(zip(*layer, strict=True)) for layer in zip(sets, bounds, strict=True)]
 
 

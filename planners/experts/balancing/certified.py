@@ -101,10 +101,10 @@ def _on_nodes(problem: ExpertsProblem) -> Placement:
     """
     tables = node_bounds(problem)
     made: list[dict[int, Slots]] = [{} for _ in tables]
-    found = [assign(problem, table)[0] for table in tables]
+    assigned = [assign(problem, table)[0] for table in tables]
     while rows := [
         (layer, mask)
-        for layer, sets in enumerate(found)
+        for layer, sets in enumerate(assigned)
         for mask in sets
         if mask not in made[layer]
     ]:
@@ -118,6 +118,6 @@ def _on_nodes(problem: ExpertsProblem) -> Placement:
             made[layer][mask] = experts[at][held[at]]
             tables[layer][mask] = float(loads[at])
         for layer in set(layers.tolist()):
-            found[layer] = assign(problem, tables[layer])[0]
-    slots = [[made[layer][mask] for mask in sets] for layer, sets in enumerate(found)]
+            assigned[layer] = assign(problem, tables[layer])[0]
+    slots = [[made[layer][mask] for mask in sets] for layer, sets in enumerate(assigned)]
     return Placement(np.array(slots).reshape(problem.layers, -1))

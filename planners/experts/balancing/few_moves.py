@@ -60,9 +60,8 @@ class _Layer:
 
     def load(self, held: Slots) -> float:
         """Return the largest load of a GPU."""
-        counts = np.bincount(held.ravel(), minlength=len(self.weights))
-        shares = self.weights / np.maximum(counts, 1)
-        return float(shares[held].sum(axis=1).max())
+        placement = Placement(held.reshape(1, -1))
+        return float(placement.gpu_loads(self.weights[None], len(held)).max())
 
     def fetches(self, held: Slots) -> int:
         """Return the number of experts that the GPUs must fetch."""
@@ -74,13 +73,15 @@ class _Layer:
         limit = self.load(self.best) * (1 + goal)
         if self.load(self.old) <= limit:
             return self.old
-        found = self._changed(limit)
-        return found if self.load(found) <= limit * (1 + kernels.ROUNDING) else self._renamed()
+        placement = self._changed(limit)
+        if self.load(placement) > limit * (1 + kernels.ROUNDING):
+            return self._renamed()
+        return placement
 
     def at_most(self, budget: int) -> Slots:
         """Return the placement of the least load that fetches at most `budget` experts."""
         low, high = self.load(self.best), self.load(self.old)
-        found, whole = self.old, self._renamed()
+        placement, whole = self.old, self._renamed()
         if self.fetches(whole) <= budget:
             return whole
         for _ in range(_HALVINGS):
@@ -89,10 +90,10 @@ class _Layer:
             limit = (low + high) / 2
             made = self._changed(limit)
             if self.fetches(made) <= budget and self.load(made) < high:
-                found, high = made, self.load(made)
+                placement, high = made, self.load(made)
             else:
                 low = limit
-        return found
+        return placement
 
     def _changed(self, limit: float) -> Slots:
         """Return the placement in force, improved node by node until no GPU is above `limit`."""

@@ -88,9 +88,9 @@ def _best_change(
         now = weights[expert] / counts[expert] / limit
         if counts[expert] + change < least[expert] or 0.2 < now < above:
             continue
-        found = _after(share, merged, weights[expert], counts[expert], change, limit)
-        if found < best:
-            best, chosen = found, expert
+        above_limit = _after(share, merged, weights[expert], counts[expert], change, limit)
+        if above_limit < best:
+            best, chosen = above_limit, expert
     return best, chosen
 
 
@@ -148,9 +148,9 @@ def least_pairs(weights: Loads, counts: Slots, gpus: int, low: float) -> tuple[S
         if high <= low * (1 + _CLOSE):
             break
         limit = (low + high) / 2
-        found = np.ones_like(counts)
-        if fit_counts(weights, found, 2 * gpus, limit)[0]:
-            counts, high = found, min(high, _fold(_shares(weights, found, 2 * gpus), low)[1])
+        fitted = np.ones_like(counts)
+        if fit_counts(weights, fitted, 2 * gpus, limit)[0]:
+            counts, high = fitted, min(high, _fold(_shares(weights, fitted, 2 * gpus), low)[1])
         else:
             low = limit
     return counts, high

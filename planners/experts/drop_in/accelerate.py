@@ -190,8 +190,8 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
         return reason
 
 
-def _equal(found: Any, expected: Any) -> bool:
+def _equal(ours: Any, expected: Any) -> bool:
     """Return whether tensors, or tuples of tensors, are equal in type, shape and values."""
     if isinstance(expected, tuple):
-        return len(found) == len(expected) and all(map(_equal, found, expected))
-    return found.dtype == expected.dtype and bool(torch.equal(found, expected))
+        return len(ours) == len(expected) and all(map(_equal, ours, expected))
+    return ours.dtype == expected.dtype and bool(torch.equal(ours, expected))

@@ -44,8 +44,8 @@ class Engine:
     def owner(self) -> Any:
         """The class or module with the function `rebalance_experts`; this imports the engine."""
         module, _, name = self.home.partition(":")
-        found = import_module(module)
-        return getattr(found, name) if name else found
+        owner = import_module(module)
+        return getattr(owner, name) if name else owner
 
     def problem(self, upstream: Any, *arguments: Any, **named: Any) -> ExpertsProblem:
         """Return the problem of a call; raise ValueError with a reason if it has none."""
@@ -120,8 +120,8 @@ def find_engine(name: str = "") -> Engine:
         raise unknown("engine", name, ENGINES)
     installed = [name] if name else [name for name in ENGINES if find_spec(name)]
     if len(installed) != 1:
-        found = "both are" if installed else "none is"
-        raise UsageError(f"Name the engine, {' or '.join(ENGINES)}: {found} installed.")
+        number = "both are" if installed else "none is"
+        raise UsageError(f"Name the engine, {' or '.join(ENGINES)}: {number} installed.")
     return ENGINES[installed[0]]
 
 
@@ -167,8 +167,8 @@ def _result_of_vllm(problem: ExpertsProblem, slots: Slots) -> Any:
 
 def _in_force_at_sglang() -> Any:
     module = sys.modules.get("sglang.srt.eplb.expert_location")
-    found = module and module.get_global_expert_location_metadata()
-    return found.physical_to_logical_map_cpu if found else None
+    metadata = module and module.get_global_expert_location_metadata()
+    return metadata.physical_to_logical_map_cpu if metadata else None
 
 
 def _packed_for_sglang(release: str, weight: torch.Tensor, packs: int) -> Any:

@@ -94,7 +94,7 @@ small_problems = problems(overfull=True).filter(no_grid_without_a_host)
 
 
 @pytest.mark.parametrize("everything_is_proposed", [True, False])
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(small_problems, st.integers(0, 3))
 def test_a_plan_is_legal_and_between_the_bound_and_what_is_proposed(
     everything_is_proposed, drawn, seed

@@ -50,7 +50,7 @@ def test_it_ends_with_the_best_plan_or_the_proof_that_there_is_none(drawn, work,
         assert best * (1 - RELATIVE) <= rating < at_most
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(problems())
 def test_with_ranks_that_are_overfull_at_first_the_best_plan_is_proven_too(drawn):
     """The whole search solves every small problem that is not left to torchrec's proposals."""

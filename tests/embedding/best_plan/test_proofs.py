@@ -23,6 +23,28 @@ def bounds(space, placed_on):
     return {proof.rung: proof.milliseconds for proof in proofs(candidates(space, placed_on))}
 
 
+SMALL, BIG, SLOW, FREE = (1, 0, 1.0), (3, 0, 1.0), (1, 0, 2.0), (10, 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ([("host_columns", SMALL, SMALL), ("device", SMALL, SMALL)], [1]),  # placed more freely
+        ([("device", SMALL, BIG), ("device", SMALL, SMALL)], [1]),
+        ([("device", SMALL, BIG), ("device", BIG, SMALL)], [0, 1]),
+        ([("device", SMALL, SLOW), ("device", SLOW, SMALL)], [0, 1]),
+        ([("device", BIG), ("device", SMALL, SMALL)], [0, 1]),
+        ([("device", SMALL, FREE), ("device", BIG, SLOW)], [1]),  # no rank holds it
+        ([("uniform", SMALL, BIG), ("uniform", BIG, SMALL)], [1]),  # the second rank does not
+        ([("uniform", SMALL), ("host_rows", SMALL), ("nowhere", SMALL)], []),
+    ],
+)
+def test_options_that_fit_nowhere_or_that_another_may_replace_are_no_candidates(options, kept):
+    """Another option may replace one if it is no worse shard by shard, wherever that may be."""
+    space = search_space([option(0, *each) for each in options])
+    assert candidates(space, devices((9, 9), (2, 9))).options.tolist() == kept
+
+
 @settings(max_examples=60)
 @given(problems())
 def test_no_plan_is_below_a_rung_and_no_rung_below_the_one_before(drawn):
@@ -34,7 +56,7 @@ def test_no_plan_is_below_a_rung_and_no_rung_below_the_one_before(drawn):
         assert proven == [math.inf]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problems(overfull=False), st.sampled_from([1.0, 1.3, 4.0]), st.floats(0.1, 1.0))
 def test_what_is_known_limits_the_proofs(drawn, worse, low):
     """No proof is below a known bound or above a known plan, or rules out the best plan."""

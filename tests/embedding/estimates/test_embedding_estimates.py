@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import built_problem
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -17,7 +18,12 @@ from planners.embedding.decision import Plan, fingerprint, validate
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.estimates.calibration import LAUNCH, PASSES, START, TERMS, Calibration
 from planners.embedding.estimates.machines import known_machines
-from planners.embedding.estimates.shard_work import LookupDistribution, ShardWork, shards_by_rank
+from planners.embedding.estimates.shard_work import (
+    LookupDistribution,
+    ShardWork,
+    missed_shares,
+    shards_by_rank,
+)
 from planners.embedding.measuring.coefficient_fit import (
     HELD_OUT,
     POINTS,
@@ -39,10 +45,10 @@ UNIFORM = LookupDistribution()
 
 # Milliseconds per unit of each term, in the order of the form, then of a kernel and of a pass.
 TRUE = {
-    "forward": (3e-6, 1e-8, 3e-8, 1.5e-7, 1e-5, 6e-6, 1e-9, 1e-7, 1e-5, *(0.0,) * 6, 0.3, 0.4),
+    "forward": (3e-6, 1e-8, 3e-8, 1.5e-7, 1e-5, 6e-6, 1e-9, 1e-7, 1e-5, *(0.0,) * 7, 0.3, 0.4),
     "backward": (
         *(6e-6, 1.5e-8, 2e-8, 2e-7, 3e-5, 2e-5, 2e-8, 9e-8, 2e-5),
-        *(2e-7, 3e-7, 9e-7, 4e-8, 9e-5, 2e-7, 0.1, 0.2),
+        *(2e-7, 3e-7, 9e-7, 4e-8, 9e-5, 2e-7, 0.0, 0.1, 0.2),
     ),
 }
 DEVICE = Calibration(
@@ -105,6 +111,41 @@ def test_calibrating_finds_the_coefficients_of_a_made_up_device():
     assert errors[HELD_OUT] < 0.04
 
 
+def test_a_cache_of_rows_keeps_what_is_looked_up_most():
+    """Alone, a table misses what does not fit; beside another one, the busier table misses less."""
+
+    def cached(rows: int, lookups: float) -> ShardWork:
+        return ShardWork("fused_uvm_caching", "table_wise", rows, 32, (lookups,), 1000, cached=0.2)
+
+    large, busy = cached(10**6, 10.0), cached(10**4, 10.0)
+    assert missed_shares([large], UNIFORM) == pytest.approx([0.8])
+    assert 0 < missed_shares([large], LookupDistribution.named("zipf"))[0] < 0.8
+    of_large, of_busy = missed_shares([large, busy], UNIFORM)
+    assert of_busy < 1e-6 < 0.8 < of_large < 0.82
+    assert missed_shares([replace(large, cached=1.0), busy], UNIFORM)[0] < of_large
+    assert missed_shares([replace(large, kernel="fused")], UNIFORM) == [0.0]
+
+
+def test_a_kernel_with_tables_of_several_kinds_starts_as_the_most_expensive_kind():
+    """In whichever order the tables are, and only once."""
+    calibration = Calibration(
+        {
+            f"{kernel}.cached.{passed}.{LAUNCH}": milliseconds
+            for kernel, milliseconds in (("fused", 0.5), ("fused_uvm_caching", 3.0))
+            for passed in PASSES
+        }
+    )
+    shards = [
+        ShardWork(kernel, "table_wise", 100, 8, (1.0,), 10, cached=0.2)
+        for kernel in ("fused", "fused_uvm_caching")
+    ]
+    assert calibration.rank_ms(shards[:1]) == 1.0
+    assert calibration.rank_ms(shards) == calibration.rank_ms(shards[::-1]) == 6.0
+    other = replace(shards[0], sharding_type="row_wise")
+    assert calibration.rank_ms([*shards, other]) == 7.0
+    assert calibration.rank_ms([]) == 0.0
+
+
 def test_too_few_points_are_refused():
     """One sentence names the number that a fit needs."""
     points = design("fused", share=0.1)[:5]
@@ -149,6 +190,23 @@ def test_options_have_calibrated_times_and_only_kernels_of_the_machine(tmp_path)
     assert sequence.shards[0].perf.fwd_compute > pooled_ms
     with pytest.raises(NotApplicable, match="table_0 is sequence"):
         list(memory_candidates(problem, [], "cpu", 0))
+
+
+def test_measured_links_replace_those_of_the_topology(problem: EmbeddingProblem):
+    """Communication takes longer by them, computation as long as before."""
+    slow = msgspec.structs.replace(
+        MACHINE, figures={**MACHINE.figures, "links.bytes_per_ms": (1e6, 1e6, 1e6)}
+    )
+    (fast, slower) = (
+        replace(problem, machine=machine)
+        .judging_enumerator()
+        .enumerate(problem.module, problem.sharders)
+        for machine in (MACHINE, slow)
+    )
+    for ours, theirs in zip(slower, fast, strict=True):
+        for mine, other in zip(ours.shards, theirs.shards, strict=True):
+            assert mine.perf.fwd_comms > 10 * other.perf.fwd_comms or not other.perf.fwd_comms
+            assert mine.perf.fwd_compute == other.perf.fwd_compute
 
 
 def test_a_table_without_a_kernel_of_the_machine_is_one_sentence(problem: EmbeddingProblem):

@@ -3,19 +3,23 @@
 from functools import cache
 from random import Random
 
+import numpy as np
 import pytest
 from built_problem import problem as built
 from hypothesis import assume, given, settings, strategies as st
 from random_options import random_case
+from small_problems import load, problems, ways
 
 from harness.contract import Question, UsageError
 from planners.embedding import FAMILY
 from planners.embedding.best_plan.candidates import candidates
+from planners.embedding.best_plan.parts import parts_of
 from planners.embedding.best_plan.presolve import presolved
+from planners.embedding.explain.alternatives import placed
 from planners.embedding.explain.bound import reasons
 from planners.embedding.explain.explain import explain, explain_table
 from planners.embedding.quality import arrays, quality
-from planners.embedding.search.space import devices_of, load_of_plan, search_space
+from planners.embedding.search.space import Load, devices_of, load_of_plan, search_space
 
 CASES = (
     ("synthetic[tables=6,seed=1]", 4, "upstream"),
@@ -168,3 +172,31 @@ def test_a_table_that_does_not_exist_is_refused():
     """The error suggests a name."""
     with pytest.raises(UsageError, match="Unknown table 'tabel_0'; did you mean table_0"):
         explain_table(*planned(*CASES[0]), Question(table="tabel_0"))
+
+
+@given(problems(), st.data())
+def test_a_placement_is_possible_and_the_best_of_equal_shards(problem, data):
+    """All placements are tried."""
+    space, on = problem
+    option = data.draw(st.integers(0, len(space.options) - 1))
+    perf = data.draw(st.lists(st.integers(0, 8), min_size=on.ranks, max_size=on.ranks))
+    used = np.full((on.ranks, 3), data.draw(st.integers(0, 2)))
+    others = Load(np.array(perf) / 10, used.copy())
+    possible = []
+    for ranks in ways(space, on, option):
+        own = load(space, on, option, ranks)
+        there = own[:, 4] > 0
+        if ((used + own[:, 1:4])[there] <= on.storage[there]).all():
+            possible.append(Load(others.perf + own[:, 0], used + own[:, 1:4].astype(int)))
+    are_equal = len(np.unique(space.estimates_of(option))) == 1
+    now = placed(space, on, parts_of(space, on), others, option)
+    if not isinstance(now, Load):
+        assert now["why_not"]
+        assert not possible or not are_equal
+        return
+    assert any(
+        (now.used == other.used).all() and now.perf == pytest.approx(other.perf)
+        for other in possible
+    )
+    if are_equal:
+        assert now.rating == pytest.approx(min(other.rating for other in possible))

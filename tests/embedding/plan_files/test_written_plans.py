@@ -124,7 +124,7 @@ def check(case, mode="same-plan"):
     return loadable
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(["same-plan", "best-plan"]))
 def test_what_is_written_is_read(seed, mode):
     """Each reader takes each plan file, or a warning said that no job can load it."""

@@ -68,7 +68,7 @@ def ended(running: "subprocess.Popen[str]") -> tuple[list[str], Any]:
 def done() -> dict[str, Any]:
     """Return whether kernels are compiled, their placements, and a hash of a search's state."""
     tables, state = constructed(*varied(), seed=3, doublings=1)
-    search(tables, state, NO_TABLES, NO_TABLES, 50_000, 1.0, 0.0)
+    search(tables, state, NO_TABLES, NO_TABLES, 20_000, 1.0, 0.0)
     return {
         "compiled": not isinstance(search, FunctionType),
         "placements": [placements(seed) for seed in range(20)],
@@ -160,15 +160,14 @@ def test_a_damaged_file_is_compiled_again_and_a_whole_one_is_used(cold):
 def test_without_a_file_that_can_be_written_each_process_compiles_for_itself(
     disk_is_full, tmp_path
 ):
-    """Complaints name the reason, and no part of a file is left behind."""
+    """A warning names the reason, and no part of a file is left behind."""
     (tmp_path / "file").touch()
     folder = tmp_path / "full" if disk_is_full else tmp_path / "file" / "folder"
     running = process(COMPILE, 1000 if disk_is_full else -1, NUMBA_CACHE_DIR=folder)
     complaints, (_, signatures) = ended(running)
     assert signatures == [1, 1]
-    assert complaints
     reason = "File too large" if disk_is_full else "NUMBA_CACHE_DIR"
-    assert all(reason in line for line in complaints)
+    assert any(reason in line for line in complaints)  # others say that it takes long
     assert {path.suffix for path in folder.glob("*")} <= {".lock"}
 
 

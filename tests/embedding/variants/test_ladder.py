@@ -35,7 +35,7 @@ def outcome(variant: str, built) -> str:
         return str(error)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     tables=st.integers(1, 5),
     seed=st.integers(0, 1000),

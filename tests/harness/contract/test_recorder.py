@@ -47,7 +47,7 @@ def test_each_moment_belongs_to_the_innermost_phase_also_on_errors(tree):
     assert recorder.current is None
 
 
-def test_a_timed_function_is_a_phase_of_the_call(clock: FakeClock):
+def test_a_timed_function_is_a_phase_of_the_call(clock):
     """It keeps its name, counts failing calls too, and records nothing outside of the call."""
 
     def slow(left: int, *, right: int) -> int:

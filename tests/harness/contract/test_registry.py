@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 import toy
 import toy_registries
-from fake_clock import FakeClock
 
 from harness.contract import (
     Claim,
@@ -59,7 +58,7 @@ def add(family: Family, name: str, **options) -> None:
         ({"at@sign": {"reference": True}}, "'at@sign', which needs a name without '@'"),
     ],
 )
-def test_variants_that_contradict_each_other_are_refused(variants: dict, sentence: str):
+def test_variants_that_contradict_each_other_are_refused(variants, sentence):
     """One sentence names the family and the variant."""
     refused = family()
     for name, options in variants.items():
@@ -84,7 +83,7 @@ def test_variants_that_contradict_each_other_are_refused(variants: dict, sentenc
         ({"statements": (replace(GOAL, at_least=None),)}, "without at_least and at_most"),
     ],
 )
-def test_a_family_that_contradicts_itself_is_refused(changes: dict, sentence: str):
+def test_a_family_that_contradicts_itself_is_refused(changes, sentence):
     """Ids need clear names, and studies and statements name what the family has."""
     with pytest.raises(RegistryError, match=sentence):
         Registry([replace(toy.TOY, **changes)])
@@ -201,7 +200,7 @@ def test_the_gap_is_the_distance_to_the_bound(better, value, bound, gap):
     assert found == pytest.approx(gap, nan_ok=True)
 
 
-def test_a_decision_better_than_its_bound_fails_its_check(clock: FakeClock):
+def test_a_decision_better_than_its_bound_fails_its_check(clock):
     """The quality or the bound is wrong; rounding is no contradiction."""
     (family,) = toy_registries.bounded_registry().families
     problem = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))

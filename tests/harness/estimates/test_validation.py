@@ -92,7 +92,7 @@ def found(path: Path) -> Validation:
     return validated(Machine(), path)
 
 
-def test_the_slowest_rank_of_each_plan_is_found_on_a_machine_that_slows_down(path: Path):
+def test_the_slowest_rank_of_each_plan_is_found_on_a_machine_that_slows_down(path):
     """Times are taken in turns with a reference, so that a drift of the machine cancels."""
     found = validated(Machine(slowing=0.002), path)
     assert [decision.slowest_rank for decision in found.decisions] == [1, 0, 0, 0, 0]
@@ -103,7 +103,7 @@ def test_the_slowest_rank_of_each_plan_is_found_on_a_machine_that_slows_down(pat
         assert decision.modelled_ms == 0.5
 
 
-def test_a_right_estimate_agrees_and_a_wrong_one_does_not(found: Validation):
+def test_a_right_estimate_agrees_and_a_wrong_one_does_not(found):
     """An estimate that is off by one factor ranks plans rightly, and its residuals are even."""
     right, wrong = found.agreements
     assert (right.spearman, right.is_top, right.regret) == (pytest.approx(1), True, 0)
@@ -118,7 +118,7 @@ def test_a_right_estimate_agrees_and_a_wrong_one_does_not(found: Validation):
     assert common.factor == pytest.approx(1)
 
 
-def test_an_interrupted_run_resumes_and_measures_nothing_twice(path: Path, tmp_path: Path):
+def test_an_interrupted_run_resumes_and_measures_nothing_twice(path, tmp_path):
     """What was measured before the interrupt stays in the file."""
     machine = Machine()
     machine.interrupt_at = 30
@@ -132,7 +132,7 @@ def test_an_interrupted_run_resumes_and_measures_nothing_twice(path: Path, tmp_p
     assert again.calls < alone.calls + 25
 
 
-def test_ranks_that_are_alike_are_measured_once(path: Path):
+def test_ranks_that_are_alike_are_measured_once(path):
     """Work with equal keys is one measurement with more pairs."""
     machine = Machine()
     validated(machine, path, *[(0.2, 0.2, 0.2)] * 3, seconds=1.0)
@@ -140,7 +140,7 @@ def test_ranks_that_are_alike_are_measured_once(path: Path):
     assert machine.stopwatch(path).pairs("0.2") == 5
 
 
-def test_a_validation_is_written_and_read_again(found: Validation, tmp_path: Path):
+def test_a_validation_is_written_and_read_again(found, tmp_path):
     """Fields of another version are ignored."""
     written = to_builtins(found)
     (tmp_path / "found.json").write_text(json.dumps(written))
@@ -150,7 +150,7 @@ def test_a_validation_is_written_and_read_again(found: Validation, tmp_path: Pat
     assert read_validations(tmp_path) == [found]
 
 
-def test_the_report_has_a_section_for_each_problem(found: Validation):
+def test_the_report_has_a_section_for_each_problem(found):
     """The chapter has a table of all problems, and a drawing in each section."""
     chapter = validation_chapter([found, found])
     assert [len(part.table.rows) for part in chapter.tables] == [2, 4]
@@ -180,7 +180,7 @@ def test_plans_within_the_noise_do_not_count_for_the_rank_correlation_of_plans_a
     assert agreed(1.0, 1.0, 1.0).spearman == 0
 
 
-def test_calibrating_hands_milliseconds_of_each_pass_to_the_fit(path: Path):
+def test_calibrating_hands_milliseconds_of_each_pass_to_the_fit(path):
     """A second calibration uses the stored times."""
     machine = Machine(slowing=0.001)
     handed: list = []
@@ -200,7 +200,7 @@ def test_calibrating_hands_milliseconds_of_each_pass_to_the_fit(path: Path):
     assert machine.calls == calls + 1  # all times are kept; only the reference is prepared
 
 
-def test_plans_for_which_there_is_no_time_are_left_out_and_measured_later(path: Path):
+def test_plans_for_which_there_is_no_time_are_left_out_and_measured_later(path):
     """A note says how many plans were measured."""
     machine = Machine()
     found = validated(machine, path, seconds=1.0)
@@ -211,7 +211,7 @@ def test_plans_for_which_there_is_no_time_are_left_out_and_measured_later(path: 
     assert not again.notes
 
 
-def test_an_asynchronous_device_is_timed_by_wall(path: Path):
+def test_an_asynchronous_device_is_timed_by_wall(path):
     """The CPU time of a call says nothing of a device that goes on."""
     found = validated(Machine(noise=0.0, is_asynchronous=True), path)
     assert found.decisions[0].measured.value == pytest.approx(200)
@@ -236,7 +236,7 @@ def memory_validated(folder: Path, measure: object) -> MemoryValidation:
     return validate_memory("a problem", "CPU", 1, candidates, seed=0, store=store)
 
 
-def test_each_term_has_its_bytes_and_the_estimates_that_know_it(tmp_path: Path) -> None:
+def test_each_term_has_its_bytes_and_the_estimates_that_know_it(tmp_path):
     """Measured ranks are stored, and not measured again."""
     validation = memory_validated(tmp_path, count)
     (rank,) = validation.ranks
@@ -251,7 +251,7 @@ def test_each_term_has_its_bytes_and_the_estimates_that_know_it(tmp_path: Path) 
     assert memory_validated(tmp_path, fail).ranks == validation.ranks, "they are not measured again"
 
 
-def test_a_failure_names_the_rank_and_the_reason(tmp_path: Path) -> None:
+def test_a_failure_names_the_rank_and_the_reason(tmp_path):
     """A rank that cannot be measured ends the validation with one sentence."""
     reason = r"^Measuring rank 3 .* with adam failed: .*no such k"
     with pytest.raises(ShardbenchError, match=reason):

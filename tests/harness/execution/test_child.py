@@ -25,7 +25,7 @@ def divide(a: int, b: int, report: Report) -> float:
     return a / b
 
 
-def test_the_result_and_reports_come_back() -> None:
+def test_the_result_and_reports_come_back():
     """Stages and notes are heard in order, before the result."""
     heard: list[object] = []
     assert run(divide, 7, 2, first=FIRST, listen=heard.append) == 3.5
@@ -38,7 +38,7 @@ def sleep(report: Report) -> None:
     time.sleep(600)
 
 
-def test_a_stage_that_takes_too_long_is_stopped() -> None:
+def test_a_stage_that_takes_too_long_is_stopped():
     """The failure has the output until then."""
     failed = run(sleep, first=FIRST)
     assert (failed.cause, failed.subject, failed.output) == ("time", "sleep", "good night")
@@ -52,7 +52,7 @@ def keep_the_pipe(_: Report) -> None:
     os._exit(0)
 
 
-def test_a_process_that_keeps_the_pipe_open_is_not_waited_for(capfd) -> None:
+def test_a_process_that_keeps_the_pipe_open_is_not_waited_for(capfd):
     """The end of a child is seen while a process that it left has its pipes."""
     failed = run(keep_the_pipe, first=FIRST)
     assert failed.reason == "The child process ended with exit code 0 without a result."
@@ -69,7 +69,7 @@ def stay(report: Report) -> None:
     time.sleep(600)
 
 
-def test_a_server_without_a_wanted_module_is_replaced_unless_it_has_jobs() -> None:
+def test_a_server_without_a_wanted_module_is_replaced_unless_it_has_jobs():
     """Jobs have the modules of the server that they are forked from."""
 
     def has_imported(module: str) -> bool:
@@ -131,9 +131,7 @@ def run_program(script: Path | str, *path: Path) -> subprocess.CompletedProcess[
         ("if __name__ != '__main__': run(print, first=worker.Stage('a bomb', 60.0))", 3),
     ],
 )
-def test_the_main_module_is_imported_once_or_by_each_job(
-    tmp_path: Path, last: str, times: int
-) -> None:
+def test_the_main_module_is_imported_once_or_by_each_job(tmp_path, last, times):
     """Functions of the program are found; a job that the import starts is refused."""
     (tmp_path / "beside_it.py").write_text("NAME = 'from the folder of the script'\n")
     script = tmp_path / "script.py"
@@ -147,7 +145,7 @@ def test_the_main_module_is_imported_once_or_by_each_job(
         assert "Failed(reason=" in done.stdout
 
 
-def test_an_import_that_never_ends_is_one_sentence(tmp_path: Path) -> None:
+def test_an_import_that_never_ends_is_one_sentence(tmp_path):
     """The server is killed after its limit."""
     (tmp_path / "endless_module.py").write_text("import time\ntime.sleep(600)\n")
     script = """
@@ -173,7 +171,7 @@ def flood(_: Report) -> None:
     raise ValueError
 
 
-def test_of_a_flood_the_beginning_is_passed_on_and_the_end_kept_in_whole_lines(capsys) -> None:
+def test_of_a_flood_the_beginning_is_passed_on_and_the_end_kept_in_whole_lines(capsys):
     """Bytes that are no text are escapes."""
     *lines, _, last = run(flood, first=FIRST).output.splitlines()
     assert (lines[-1], last) == ("line 4999", "\\xff\\x00a    b\\x7f \\u202e")

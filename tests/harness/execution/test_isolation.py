@@ -26,7 +26,7 @@ from shardbench.commands import compare as compared
 
 LONG, SHORT = 60.0, 0.5
 # While calls are timed: a harm of each kind of end.
-LATER = ("leaves", "interrupts", "closes-descriptors", "prints-then-fails", "ends-the-server")
+LATER = ("leaves", "interrupts", "sends-garbage", "prints-then-fails", "ends-the-server")
 
 GIB = 2**30
 
@@ -73,7 +73,7 @@ def harmed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Cell]:
 
 
 @pytest.mark.parametrize("variant", HARMS)
-def test_harm_in_the_check_costs_its_own_cell(harmed: dict[str, Cell], variant: str) -> None:
+def test_harm_in_the_check_costs_its_own_cell(harmed, variant):
     """The variant has no decision, no time and no ratio."""
     cell = harmed[variant]
     assert cell.status == "failed"
@@ -82,7 +82,7 @@ def test_harm_in_the_check_costs_its_own_cell(harmed: dict[str, Cell], variant: 
 
 
 @pytest.mark.parametrize("variant", LATER)
-def test_harm_while_timing_costs_its_own_cell(harmed: dict[str, Cell], variant: str) -> None:
+def test_harm_while_timing_costs_its_own_cell(harmed, variant):
     """The variant has a decision, but no time."""
     cell = harmed[f"{variant}-later"]
     reason = HARMS[variant]
@@ -94,7 +94,7 @@ def test_harm_while_timing_costs_its_own_cell(harmed: dict[str, Cell], variant: 
     assert (cell.cpu_s, cell.ratio, cell.verdict) == (None, None, None)
 
 
-def test_a_failed_cell_keeps_the_last_output(harmed: dict[str, Cell], capsys) -> None:
+def test_a_failed_cell_keeps_the_last_output(harmed, capsys):
     """A crash shows its stack, and control characters are escapes."""
     crash = harmed["segfaults"].output or ""
     assert "Segmentation fault" in crash
@@ -110,7 +110,7 @@ def test_a_failed_cell_keeps_the_last_output(harmed: dict[str, Cell], capsys) ->
     assert "same printed" not in shown
 
 
-def test_harm_beside_the_calls_costs_nothing(tmp_path: Path) -> None:
+def test_harm_beside_the_calls_costs_nothing(tmp_path):
     """No process, thread or changed folder of one variant disturbs another."""
     names = (
         *("escapes", "forks-and-goes-on", "never-ending-thread", "changes-folder", "stays"),
@@ -127,7 +127,7 @@ def test_harm_beside_the_calls_costs_nothing(tmp_path: Path) -> None:
     assert server_children() == []
 
 
-def test_a_stage_of_a_variant_that_never_ends_is_stopped() -> None:
+def test_a_stage_of_a_variant_that_never_ends_is_stopped():
     """Printing without end does not keep a call from its end; leaving a context may fail, too."""
     names = ("endless-set-up", "endless-close", "fails-on-leaving", "prints-for-ever")
     cells = compare(*names, budget=SHORT, setup_budget=SHORT)
@@ -138,7 +138,7 @@ def test_a_stage_of_a_variant_that_never_ends_is_stopped() -> None:
     assert cells["prints-for-ever"].status == "over budget"
 
 
-def test_a_stage_of_a_problem_that_never_ends_is_stopped(tmp_path: Path) -> None:
+def test_a_stage_of_a_problem_that_never_ends_is_stopped(tmp_path):
     """Building a problem is tried once."""
     cells = compare(folder=tmp_path, setup_budget=SHORT, registry=harmful.endless_build_registry)
     assert len(list(tmp_path.glob("built-by-*"))) == 1
@@ -154,7 +154,7 @@ def stopped(cell: Cell) -> str:
     return what
 
 
-def test_a_process_that_exceeds_its_memory_is_stopped() -> None:
+def test_a_process_that_exceeds_its_memory_is_stopped():
     """It may hoard slowly, in another process, or ask for all at once."""
     usual = compare()["reference"].peak_memory_bytes or 0
     limit = round(usual / GIB + 0.2, 2)  # slightly above it
@@ -171,7 +171,7 @@ def die_without_memory(_: Report) -> None:
     os.abort()
 
 
-def test_a_crash_for_lack_of_memory_names_the_limit() -> None:
+def test_a_crash_for_lack_of_memory_names_the_limit():
     """The reason is in the output."""
     failed = run(die_without_memory, first=Stage("dying", LONG), memory_gib=2.0)
     assert failed.reason == "passed its memory limit of 2 GiB"

@@ -93,7 +93,7 @@ def fails(upstream: Upstream, kind: str) -> str:
     return str(failure.value).removeprefix(f"{NAME} failed: ")
 
 
-def test_one_child_answers_several_requests(upstream: Upstream) -> None:
+def test_one_child_answers_several_requests(upstream):
     """It belongs to the process group of its parent, and computes in one thread."""
     numbers = [number / 7 for number in range(100_000)]
     first = upstream.ask({"kind": "echo", "numbers": numbers, "name": "ähnlich"})
@@ -106,7 +106,7 @@ def test_one_child_answers_several_requests(upstream: Upstream) -> None:
     assert not psutil.pid_exists(first["pid"])
 
 
-def test_an_error_is_one_sentence_and_the_child_stays(upstream: Upstream) -> None:
+def test_an_error_is_one_sentence_and_the_child_stays(upstream):
     """The next request is answered by the same child, whatever was printed."""
     before = upstream.ask({"kind": "echo"})
     assert fails(upstream, "fail") == "ValueError: first line second line."
@@ -123,7 +123,7 @@ def test_an_error_is_one_sentence_and_the_child_stays(upstream: Upstream) -> Non
         ("rubbish", "sent something that is no message"),
     ],
 )
-def test_the_next_request_starts_another_child(upstream: Upstream, kind: str, reason: str) -> None:
+def test_the_next_request_starts_another_child(upstream, kind, reason):
     """A child that ends, or sends no message, is an error."""
     before = upstream.ask({"kind": "echo"})
     assert fails(upstream, kind).endswith(f"{reason}.")
@@ -131,7 +131,7 @@ def test_the_next_request_starts_another_child(upstream: Upstream, kind: str, re
     assert upstream.ask({"kind": "echo"})["calls"] == 1
 
 
-def test_the_child_ends_with_its_parent_in_the_middle_of_an_answer(driver: Path) -> None:
+def test_the_child_ends_with_its_parent_in_the_middle_of_an_answer(driver):
     """The parent is killed, so it closes nothing itself."""
     program = PARENT.format(name=NAME, driver=str(driver))
     with subprocess.Popen(
@@ -149,7 +149,7 @@ def test_the_child_ends_with_its_parent_in_the_middle_of_an_answer(driver: Path)
     assert not is_running(pid)
 
 
-def test_an_upstream_with_an_interpreter_is_run_by_it(driver: Path) -> None:
+def test_an_upstream_with_an_interpreter_is_run_by_it(driver):
     """This process's import path is not for that interpreter."""
     python = folder(NAME) / "bin" / "python"
     python.parent.mkdir()
@@ -162,7 +162,7 @@ def test_an_upstream_with_an_interpreter_is_run_by_it(driver: Path) -> None:
         assert upstream.ask({"kind": "echo"})["release"] == f"{folder(NAME)}:"
 
 
-def test_a_missing_upstream_or_driver_is_named(driver: Path) -> None:
+def test_a_missing_upstream_or_driver_is_named(driver):
     """A library that is not installed has a folder to install it in; others fail each request."""
     assert (is_ready(NAME), is_ready("library-2.0")) == (True, False)
     with pytest.raises(ShardbenchError, match=r"^library-2.0 is not installed in /.*2.0\.$"):

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from itertools import pairwise
-from pathlib import Path
 
 import psutil
 import pytest
@@ -75,7 +74,7 @@ def counted(works: list[Callable[[], None]], _: Report) -> list[float]:
     return [after - before for before, after in pairwise(times)]
 
 
-def test_the_time_of_processes_counts_wherever_they_end() -> None:
+def test_the_time_of_processes_counts_wherever_they_end():
     """Forks, their forks, orphans, programs and children without a wait are counted."""
     works = [in_a_fork, in_a_fork_of_a_fork, in_an_orphan, in_a_program, in_a_fork_without_a_wait]
     seconds = run(counted, works, first=Stage("counting", 60.0))
@@ -94,14 +93,14 @@ def living(_: Report) -> list[float]:
     return [after - before for before, after in pairwise(times)]
 
 
-def test_the_time_of_a_living_process_counts_once() -> None:
+def test_the_time_of_a_living_process_counts_once():
     """A worker's time is counted while it lives, and stays the same when it has ended."""
     first, second, ended = run(living, first=Stage("counting", 60.0))
     assert BUSY <= min(first, second) <= max(first, second) < 2 * BUSY
     assert 0 <= ended < BUSY
 
 
-def test_cells_have_the_peak_of_the_checked_call() -> None:
+def test_cells_have_the_peak_of_the_checked_call():
     """Set-up took twice as much; of a call over budget, it is a lower bound."""
     names = ("hungry", "hungry-endless", "measured", "missing")
     request = Request(toy.TOY, WORKLOAD, TOPOLOGY, names)
@@ -134,7 +133,7 @@ def more_than_limits(report: Report) -> list[bool]:
     return has_more
 
 
-def test_memory_that_forks_share_counts_once() -> None:
+def test_memory_that_forks_share_counts_once():
     """Three forks of a process with 200 MiB have less than 400 MiB together."""
     assert run(more_than_limits, first=Stage("forking", 60.0)) == [True, False]
 
@@ -148,9 +147,7 @@ def test_memory_that_forks_share_counts_once() -> None:
         ("3:memory:/of-the-host", "memory/memory.limit_in_bytes"),
     ],
 )
-def test_a_container_has_a_limit_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: str, limit: str
-) -> None:
+def test_a_container_has_a_limit_of_its_own(monkeypatch, tmp_path, own, limit):
     """The limit of this process's cgroup, or of any of its ancestors, is the memory."""
     (tmp_path / "own").write_text(f"1:name=systemd:/else\n{own}\n")
     (tmp_path / limit).parent.mkdir(parents=True, exist_ok=True)

@@ -71,7 +71,7 @@ def expectations(draw) -> Expectations:
 
 @settings(max_examples=15)
 @given(expectations())
-def test_what_was_written_is_read(tmp_path_factory, expected: Expectations):
+def test_what_was_written_is_read(tmp_path_factory, expected):
     """Any expectations are the same after they are written and read."""
     folder = tmp_path_factory.mktemp("written")
     assert load(folder, to_toml(expected)) == expected
@@ -105,7 +105,7 @@ def of_cell(row: str) -> str:
         (of_cell('status = "over budget"\nratio = [0.1, 1]'), "can have no figures"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_file_and_the_cell(tmp_path: Path, text, sentence: str):
+def test_what_is_wrong_is_said_with_the_file_and_the_cell(tmp_path, text, sentence):
     """Every refusal is one sentence with a place."""
     with pytest.raises(UsageError) as error:
         load(tmp_path, text)
@@ -174,7 +174,7 @@ def test_a_ratio_is_timed_until_it_is_clear_on_which_side_of_the_expected_one_it
         ),
     ],
 )
-def test_what_cannot_be_measured_is_said_before_anything_is(expected: Expectations, sentence: str):
+def test_what_cannot_be_measured_is_said_before_anything_is(expected, sentence):
     """Unknown names and contradicting rows are refused."""
     with pytest.raises(ShardbenchError) as refused:
         requests(expected)

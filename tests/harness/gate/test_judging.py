@@ -1,7 +1,6 @@
 """Judging cells: which are as expected, which deviate and how, and the new expectations."""
 
 from dataclasses import replace as replaced
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,7 +75,7 @@ def deviations(verdict: GateVerdict) -> list[tuple[str, str]]:
         ),
     ],
 )
-def test_figures_deviate_each_by_its_rule_unless_they_are_ignored(changes, found: list):
+def test_figures_deviate_each_by_its_rule_unless_they_are_ignored(changes, found):
     """Decisions, qualities and counters are compared with what is expected."""
     verdict = judge(EXPECTED, line(**changes))
     assert deviations(verdict) == found
@@ -101,7 +100,7 @@ def test_figures_deviate_each_by_its_rule_unless_they_are_ignored(changes, found
         (None, 0.2, "win"),
     ],
 )
-def test_a_ratio_is_judged_by_its_interval(low, high, kind: str | None):
+def test_a_ratio_is_judged_by_its_interval(low, high, kind):
     """Only an interval outside the expected range deviates."""
     ratio = {"value": low or high or 0.5, "low": low, "high": high, "pairs": 8}
     assert judge(EXPECTED, line(ratio=ratio)).kind == kind
@@ -119,7 +118,7 @@ STATUSES = ("ok", "failed", "over budget", "not applicable", "not installed")
         ("not applicable", ("changed", "regression", "changed", None, "not measured")),
     ],
 )
-def test_the_way_a_cell_ended_is_judged(expected: str, kinds: tuple[str | None, ...]):
+def test_the_way_a_cell_ended_is_judged(expected, kinds):
     """Each pair of an expected and a measured status has its kind of deviation."""
     row = EXPECTED if expected == "ok" else Expectation(against="slow", status=expected)
     expectations = Expectations({QUICK: row, SLOW: replace(EXPECTED, ratio=None)})
@@ -166,7 +165,7 @@ def test_nothing_measured_is_no_success():
         (("inconclusive", "regression", "not measured", "win"), 3),
     ],
 )
-def test_the_worst_cell_decides(kinds: tuple[str, ...], code: int):
+def test_the_worst_cell_decides(kinds, code):
     """The exit code is that of the worst deviation."""
     judged = judge(EXPECTED, line()).judged[0]
     cells = [replaced(judged, deviations=(Deviation("ratio", kind),)) for kind in kinds]
@@ -192,7 +191,7 @@ def test_the_tolerance_of_a_cell_replaces_that_of_the_file():
         (None, [("python_calls", "inconclusive")]),
     ],
 )
-def test_one_per_cent_more_python_work_is_found(work: dict[str, int] | None, found: list[Any]):
+def test_one_per_cent_more_python_work_is_found(work, found):
     """Counts that vary from call to call are inconclusive or ignored."""
     expected = replace(EXPECTED, python_calls=10_000)
     assert deviations(judge(expected, line(work=work))) == found
@@ -278,7 +277,7 @@ def test_what_is_ignored_is_not_written():
         {"against": "other", "decision": "own"},
     ],
 )
-def test_accepting_it_makes_the_gate_pass(tmp_path: Path, changes: dict[str, Any]):
+def test_accepting_it_makes_the_gate_pass(tmp_path, changes):
     """The proposed file expects exactly what was measured."""
     expectations = Expectations({QUICK: EXPECTED})
     measured = cells(line(**changes), line("other"), ended("third", "over budget"))

@@ -4,13 +4,10 @@ import math
 import sys
 import weakref
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from typing import Any
 
 import pytest
 import toy
 import toy_registries
-from fake_clock import FakeClock
 from toy_library import ToyRepository
 
 from harness.contract import Family, Prepared, is_observing
@@ -33,14 +30,14 @@ def variant(run, **options) -> Variant:
     return Variant("made-up", prepare, "", "")
 
 
-def test_a_family_that_plans_adds_figures_for_each_rank(clock: FakeClock):
+def test_a_family_that_plans_adds_figures_for_each_rank(clock):
     """A checked cell has the table of ranks."""
     (family,) = toy_registries.bounded_registry().families
     checked = check(family, family.find("reference"), PROBLEM, clock)
     assert checked.ranks.rows == ((3, 3 / 8), (3, 3 / 8))
 
 
-def test_garbage_of_setting_up_is_collected_before_a_timed_call(clock: FakeClock):
+def test_garbage_of_setting_up_is_collected_before_a_timed_call(clock):
     """A call that gives the time is not interrupted by a collection for what came before."""
 
     class InACycle:
@@ -58,7 +55,7 @@ def test_garbage_of_setting_up_is_collected_before_a_timed_call(clock: FakeClock
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf, None, "7", 1j, 10**400])
-def test_a_quality_that_is_no_number_is_refused(clock: FakeClock, value: Any):
+def test_a_quality_that_is_no_number_is_refused(clock, value):
     """Only finite numbers can be stored and compared."""
     family = toy.with_work(toy.TOY, quality=lambda problem, decision: {"fullest": value})
     with pytest.raises(RegistryError, match=r"Quality 'fullest' of 'toy/same' is .*, not a numb"):
@@ -66,7 +63,7 @@ def test_a_quality_that_is_no_number_is_refused(clock: FakeClock, value: Any):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_call_is_observed_and_installed_and_all_is_left_afterwards(clock: FakeClock, fails):
+def test_a_call_is_observed_and_installed_and_all_is_left_afterwards(clock, fails):
     """The observer is outermost; the variant can tell that it is observed; errors leave all."""
     story = []
 
@@ -102,9 +99,7 @@ def test_a_call_is_observed_and_installed_and_all_is_left_afterwards(clock: Fake
     assert not is_observing()
 
 
-def test_the_versions_of_a_users_family_are_those_of_its_packages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_versions_of_a_users_family_are_those_of_its_packages(tmp_path, monkeypatch):
     """A family of another distribution names that distribution and what it requires."""
     installed = tmp_path / "their_planners-1.5.dist-info"
     installed.mkdir()
@@ -120,7 +115,7 @@ def test_the_versions_of_a_users_family_are_those_of_its_packages(
     assert packages["their-planners"] == "1.5"
 
 
-def test_the_commit_of_a_users_family_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_commit_of_a_users_family_is_known(tmp_path, monkeypatch):
     """A family's sources in a checkout have a commit, and a mark if they differ from it."""
     repository = ToyRepository(tmp_path / "checkout")
     monkeypatch.syspath_prepend(repository.folder)

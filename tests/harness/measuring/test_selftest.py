@@ -14,7 +14,7 @@ from harness.model.settings import SamplingRule, Settings
 
 
 @pytest.mark.parametrize("percent", SLOWDOWNS)
-def test_the_work_is_exactly_so_much_more(percent: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_work_is_exactly_so_much_more(percent, monkeypatch):
     """A slow-down of 5 % is 5 % more copies."""
     made = []
     monkeypatch.setattr(copy, "deepcopy", made.append)
@@ -24,7 +24,7 @@ def test_the_work_is_exactly_so_much_more(percent: int, monkeypatch: pytest.Monk
     assert 100 * (len(made) - reference) == (100 + percent) * reference
 
 
-def test_a_round_is_measured_as_any_other_cell() -> None:
+def test_a_round_is_measured_as_any_other_cell():
     """Each round compares the variants with its own seed; no list of families has them."""
     quick = Settings(60.0, SamplingRule(seconds=0.1, least_blocks=2, warmup_seconds=0.1))
     first, second = selftest.selftest(2, quick)
@@ -45,7 +45,7 @@ def cell_of(variant: str, verdict: str, reach: float, pairs: int) -> Cell:
     )
 
 
-def test_verdicts_are_counted_by_slow_down() -> None:
+def test_verdicts_are_counted_by_slow_down():
     """False alarms and slow-downs that were found come with what chance allows."""
     rounds = [
         [

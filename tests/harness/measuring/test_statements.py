@@ -127,7 +127,7 @@ JUDGED = [
 
 
 @pytest.mark.parametrize(("statement", "cells", "said"), JUDGED)
-def test_cells_decide_on_a_statement(statement: Statement, cells: list[Cell], said: str):
+def test_cells_decide_on_a_statement(statement, cells, said):
     """Goals and claims are met, missed, or open, each with a reason."""
     reading = read(statement, *cells)
     assert said in (reading.outcome, reading.reason)

@@ -29,7 +29,7 @@ cells = st.builds(CellId, texts("/@"), texts("@"), problems)
 
 @settings(max_examples=30)
 @given(cells)
-def test_an_id_reads_as_it_is_written(cell: CellId):
+def test_an_id_reads_as_it_is_written(cell):
     """So do its parts; the order of parameters does not count, and every system takes its name."""
     workload = cell.problem.workload
     for part in (cell, cell.problem, workload):
@@ -61,7 +61,7 @@ ITEMS = ["tables", "tables=", "=2", "=", " "]
         *((WorkloadSpec, f"a[{item}]", f"Parameter '{item}' of workload 'a[") for item in ITEMS),
     ],
 )
-def test_a_malformed_id_is_refused(kind, text: str, said: str):
+def test_a_malformed_id_is_refused(kind, text, said):
     """The sentence quotes what is wrong."""
     with pytest.raises(UsageError, match=re.escape(said)):
         kind.parse(text)

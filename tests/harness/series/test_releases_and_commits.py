@@ -31,7 +31,7 @@ KNOWN = ["1.9.2", "1.10.0", "1.5.0", "1.5.1", "1.6.1", "0.9.0"]
         ("1.7..1.8", "no release in the range 1.7..1.8"),
     ],
 )
-def test_releases_are_named_by_versions_and_ranges(words: str, expected: list[str] | str) -> None:
+def test_releases_are_named_by_versions_and_ranges(words, expected):
     """Each is there once, the oldest first, and the installed one last."""
     if isinstance(expected, list):
         assert releases_in(words.split(), lambda: KNOWN) == expected
@@ -51,9 +51,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_release_is_installed_completely_or_not_at_all(
-    wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_is_installed_completely_or_not_at_all(wheels, tmp_path, monkeypatch):
     """It is installed once, without its dependencies; a failure has the last error of pip."""
     folder = tmp_path / "deep" / "releases"
     said = r"^toylib 3\.0\.0 could not be installed: No matching distribution found for .*0\.0\.$"
@@ -69,7 +67,7 @@ def test_a_release_is_installed_completely_or_not_at_all(
         install(LIBRARY, "1.0.0", place.folder / "toylib" / "__init__.py")
 
 
-def test_a_given_folder_must_have_the_release(wheels: Path, tmp_path: Path) -> None:
+def test_a_given_folder_must_have_the_release(wheels, tmp_path):
     """The installed release has a folder, too."""
     folder = install(LIBRARY, "1.0.0", tmp_path).folder
     build = write_installed(tmp_path, "2.0.0+cpu")
@@ -114,9 +112,7 @@ def read(path: Path) -> tuple[object, ...]:
     return last, commits, repository.parent(last), tree, files
 
 
-def test_no_variable_or_setting_changes_what_is_read(
-    toy: ToyRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_variable_or_setting_changes_what_is_read(toy, tmp_path, monkeypatch):
     """Git sets some of the variables in a hook, for the hook's own repository."""
     toy.commit("Un \u00e9t\u00e9 (#42)", {f"{PLANNING}/note.txt": "a word"})
     expected = read(toy.folder)
@@ -146,9 +142,7 @@ def test_no_variable_or_setting_changes_what_is_read(
         (b"a\x1eb\x1fc (#7)\n\nbody\x1e\x1f\n\n\x1e", "a\x1eb\x1fc"),
     ],
 )
-def test_a_message_may_have_any_bytes(
-    toy: ToyRepository, tmp_path: Path, message: bytes, title: str
-) -> None:
+def test_a_message_may_have_any_bytes(toy, tmp_path, message, title):
     """A title is text, whatever its bytes and the author's; the commits around it are read too."""
     file = tmp_path / "message"
     written = toy.git("cat-file", "commit", "HEAD").partition("\n\n")[0].encode()
@@ -163,9 +157,7 @@ def test_a_message_may_have_any_bytes(
     assert len(repository.commits(None, last, [])) == 4
 
 
-def test_folders_of_all_kinds_of_clones_are_the_repository(
-    toy: ToyRepository, tmp_path: Path
-) -> None:
+def test_folders_of_all_kinds_of_clones_are_the_repository(toy, tmp_path):
     """Paths are those of the root; bare clones and worktrees have other folders."""
     whole = Repository(toy.folder)
     last = whole.commit("HEAD")
@@ -177,7 +169,7 @@ def test_folders_of_all_kinds_of_clones_are_the_repository(
         assert other.tree(last, [PLANNING], []) == whole.tree(last, [PLANNING], [])
 
 
-def test_without_git_it_is_named(toy: ToyRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git_it_is_named(toy, monkeypatch):
     """A missing program is one sentence."""
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(ShardbenchError, match="needs git, which is not on the PATH"):

@@ -74,7 +74,7 @@ def worker(address: str, *options: str) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def test_a_worker_that_is_killed_midway_loses_nothing(scheduler: str, tmp_path: Path):
+def test_a_worker_that_is_killed_midway_loses_nothing(scheduler, tmp_path):
     """Another worker measures what it had begun."""
     path = tmp_path / "results.jsonl"
     with worker(scheduler, "--no-nanny") as first, worker(scheduler, "--no-nanny"):
@@ -93,7 +93,7 @@ def test_a_worker_that_is_killed_midway_loses_nothing(scheduler: str, tmp_path: 
         assert all(each.is_measured for each in requests)
 
 
-def test_without_workers_it_ends(scheduler: str, tmp_path: Path, monkeypatch):
+def test_without_workers_it_ends(scheduler, tmp_path, monkeypatch):
     """A sweep without a worker is an error, and no endless wait."""
     monkeypatch.setattr("harness.suites.cluster._LOOK_SECONDS", 0.1)
     with worker(scheduler, "--no-nanny") as only, connected(scheduler) as cluster:
@@ -105,7 +105,7 @@ def test_without_workers_it_ends(scheduler: str, tmp_path: Path, monkeypatch):
             list(running)
 
 
-def test_a_worker_that_may_have_no_children_is_refused(scheduler: str):
+def test_a_worker_that_may_have_no_children_is_refused(scheduler):
     """A worker under a nanny cannot start processes."""
     refused = pytest.raises(ShardbenchError, match=r"^Worker tcp://\S+ may not start processes")
     with worker(scheduler, "--nanny"), refused, connected(scheduler):
@@ -113,7 +113,7 @@ def test_a_worker_that_may_have_no_children_is_refused(scheduler: str):
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nonsense"])
-def test_a_scheduler_that_is_not_there_is_said(address: str, monkeypatch):
+def test_a_scheduler_that_is_not_there_is_said(address, monkeypatch):
     """An address without a scheduler is one sentence."""
     pytest.importorskip("distributed")
     monkeypatch.setattr("harness.suites.cluster._CONNECT_SECONDS", 0.2)
@@ -122,7 +122,7 @@ def test_a_scheduler_that_is_not_there_is_said(address: str, monkeypatch):
         pass
 
 
-def test_without_dask_its_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_without_dask_its_extra_is_named(monkeypatch):
     """The sentence has the command that installs it."""
     monkeypatch.setitem(sys.modules, "distributed", None)
     refused = pytest.raises(UsageError, match=r"pip install 'shardbench\[dask\]'")
@@ -172,7 +172,7 @@ def test_what_another_machine_has_stored_is_measured_here_too():
     ("changes", "what"),
     [({"code": "x"}, "other code of shardbench"), ({"python": "x"}, "other versions of Python")],
 )
-def test_a_worker_with_other_code_or_versions_is_refused(changes: dict[str, str], what: str):
+def test_a_worker_with_other_code_or_versions_is_refused(changes, what):
     """Results of one file have one code and one set of versions."""
     with pytest.raises(ShardbenchError, match=f"has {what}"):
         measure(job(), key_of(structs.replace(HERE, **changes)))

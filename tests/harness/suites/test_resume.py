@@ -79,7 +79,7 @@ def lines_of(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def test_killed_at_random_moments_it_goes_on(tmp_path: Path, undisturbed):
+def test_killed_at_random_moments_it_goes_on(tmp_path, undisturbed):
     """A moment is during the start, or shortly after a random number of further lines."""
     path, moments, hits = tmp_path / "results.jsonl", random.Random(1), 0
     for number in range(4):

@@ -41,7 +41,7 @@ def read(suite_path: Path, text: str) -> tuple[str, list[Request]]:
     return read_suite(suite_path, toy_registries.toy_registry())
 
 
-def test_a_short_one_is_read(suite_path: Path):
+def test_a_short_one_is_read(suite_path):
     """Each workload and topology is filled in with the values of the matrix that it names."""
     name, requests = read(
         suite_path,
@@ -71,7 +71,7 @@ def test_a_short_one_is_read(suite_path: Path):
         assert (each.against, each.purpose) == ("plain", "to see")
 
 
-def test_what_is_left_out_is_the_usual(suite_path: Path):
+def test_what_is_left_out_is_the_usual(suite_path):
     """All variants are compared with the reference."""
     name, requests = read(suite_path, STUDY)
     assert name == "ladder", "as the file is called"
@@ -107,7 +107,7 @@ def test_what_is_left_out_is_the_usual(suite_path: Path):
         ),
     ],
 )
-def test_what_is_wrong_is_one_sentence_with_the_file(suite_path: Path, text: str, said: str):
+def test_what_is_wrong_is_one_sentence_with_the_file(suite_path, text, said):
     """Unknown keys and names come with suggestions."""
     with pytest.raises(UsageError) as refused:
         read(suite_path, text)
@@ -116,7 +116,7 @@ def test_what_is_wrong_is_one_sentence_with_the_file(suite_path: Path, text: str
     assert "\n" not in str(refused.value)
 
 
-def test_a_matrix_has_an_end(suite_path: Path):
+def test_a_matrix_has_an_end(suite_path):
     """A suite of astronomically many problems is refused."""
     keys = "".join(f"k{n} = {list(range(20))}\n" for n in range(6))
     text = STUDY.replace("{size}", "-".join(f"{{k{n}}}" for n in range(6)))
@@ -140,7 +140,7 @@ def measured(path: Path, family: Family = toy.TOY) -> list[bool]:
     return [request.is_measured for request in plan(path, family)]
 
 
-def test_two_at_a_time_measure_each_cell_once_and_a_problem_that_fails_costs_itself(path: Path):
+def test_two_at_a_time_measure_each_cell_once_and_a_problem_that_fails_costs_itself(path):
     """A problem that cannot be built is refused, and the others are measured."""
     requests = run_sweep.requests()
     lost = WorkloadSpec("toy", {"size": "none"})
@@ -165,7 +165,7 @@ def test_an_error_of_a_task_is_raised_and_no_further_task_begins():
     assert begun == ["1", "x"]
 
 
-def test_one_problem_in_two_studies_is_one_request(path: Path):
+def test_one_problem_in_two_studies_is_one_request(path):
     """Its variants are those of both studies."""
     studies = (
         Study(PROBLEM, ("same",), "first"),
@@ -176,7 +176,7 @@ def test_one_problem_in_two_studies_is_one_request(path: Path):
     assert request.purpose == "first"
 
 
-def test_what_cells_are_called_may_differ_from_what_is_given(path: Path, tmp_path: Path):
+def test_what_cells_are_called_may_differ_from_what_is_given(path, tmp_path):
     """Stored cells count under their own names, of any letters."""
     folder = tmp_path / "\x1b\n\udcff"
     folder.mkdir()
@@ -201,9 +201,7 @@ def uncached():
         function.cache_clear()
 
 
-def test_the_code_of_a_family_of_another_package_counts(
-    uncached, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_code_of_a_family_of_another_package_counts(uncached, tmp_path, monkeypatch):
     """A change of its sources makes stored cells old."""
     package = tmp_path / "somebody_s_planners"
     package.mkdir()
@@ -219,7 +217,7 @@ def test_the_code_of_a_family_of_another_package_counts(
     assert machine.source_digest() != before
 
 
-def test_a_named_class_has_all_hosts_with_its_processor(monkeypatch: pytest.MonkeyPatch):
+def test_a_named_class_has_all_hosts_with_its_processor(monkeypatch):
     """Pods and runners have a new host name each time, and not quite the same memory."""
     monkeypatch.setenv(machine.MACHINE, "runners")
     here = machine.environment(0).machine

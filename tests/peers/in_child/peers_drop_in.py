@@ -60,9 +60,9 @@ def _accelerate_optimizers() -> list[str]:
         if "_init_group" not in vars(self):
             accelerate_optimizer(self, any_release=True)
 
-    def counted_run(*args: Any) -> None:
+    def counted_run(*args: Any) -> bool:
         steps.append("step")
-        run(*args)
+        return run(*args)
 
     Optimizer.__init__ = make_accelerated
     local_rule._run = counted_run

@@ -52,7 +52,7 @@ def cells(calls_folder: Path) -> dict[str, Cell]:
 
 class TestStatuses:
     @pytest.mark.parametrize("decision", DECIDED)
-    def test_decisions_are_compared(self, cells: dict[str, Cell], decision: str):
+    def test_decisions_are_compared(self, cells, decision):
         """A variant must decide as the one that it is the same as; only then is it timed."""
         for cell in (cells[name] for name in DECIDED[decision]):
             assert (cell.status, cell.reason, cell.decision) == ("ok", None, decision)
@@ -62,14 +62,14 @@ class TestStatuses:
             assert (cell.ratio is None) == (decision in ("reference", "different"))
 
     @pytest.mark.parametrize("variant", ENDED)
-    def test_what_fails_says_why(self, cells: dict[str, Cell], variant: str):
+    def test_what_fails_says_why(self, cells, variant):
         """A failure leaves the others measured, and its cell without results."""
         cell, (status, reason) = cells[variant], ENDED[variant]
         assert cell.status == status
         assert cell.reason.startswith(reason)
         assert (cell.decision, cell.fingerprint, cell.wall_s, cell.ratio) == (None,) * 4
 
-    def test_what_passed_is_timed_against_the_reference(self, cells: dict[str, Cell]):
+    def test_what_passed_is_timed_against_the_reference(self, cells):
         """The ratio is that of the work, and the verdict that of the ratio."""
         for name in (*DECIDED["same"], "own"):
             cell = cells[name]
@@ -82,11 +82,11 @@ class TestStatuses:
         assert (set(measured.wall_s.samples), set(measured.cpu_s.samples)) == ({0.5}, {0.25})
         assert (measured.counters, measured.phases) == ({"dealt": 77}, {"abroad": 0.25})
 
-    def test_a_different_decision_is_called_once(self, cells: dict[str, Cell], calls_folder: Path):
+    def test_a_different_decision_is_called_once(self, cells, calls_folder):
         """A wrong decision costs no more than its check."""
         assert (calls_folder / "different-calls").read_text() == "x"
 
-    def test_cells_have_what_was_measured(self, cells: dict[str, Cell], tmp_path: Path):
+    def test_cells_have_what_was_measured(self, cells, tmp_path):
         """Figures come from the check; hash randomisation is off; and cells can be stored."""
         cell = cells["same"]
         assert (cell.quality, cells["own"].quality) == ({"fullest": 3.0}, {"fullest": 6.0})
@@ -140,7 +140,7 @@ def test_a_variant_that_waits_is_judged_by_wall_time_alone(clock, verdict):
 
 
 class TestOverBudget:
-    def test_a_call_is_stopped_and_projected(self, folder: Path):
+    def test_a_call_is_stopped_and_projected(self, folder):
         """A hundred items a second, of ten thousand, take a hundred seconds."""
         events: list[Event] = []
         cells = compare("endless", "same", folder=folder, budget=TOLD, listen=events.append)
@@ -156,7 +156,7 @@ class TestOverBudget:
         told = [event.progress.done for event in events if event.progress is not None]
         assert told == sorted(told)
 
-    def test_a_reference_over_budget_leaves_the_others_timed(self, folder: Path):
+    def test_a_reference_over_budget_leaves_the_others_timed(self, folder):
         """They have times, and nothing to compare them with."""
         registry = toy_registries.slow_reference_registry
         cells = compare("same", "own", folder=folder, budget=SHORT, registry=registry)
@@ -174,12 +174,12 @@ class TestOverBudget:
             ("reference", {"registry": toy_registries.slow_quality_registry}),
         ],
     )
-    def test_what_is_no_part_of_the_call_may_take_longer(self, variant: str, more):
+    def test_what_is_no_part_of_the_call_may_take_longer(self, variant, more):
         """The budget of a call is not that of its set-up or of the rating."""
         cells = compare(variant, budget=SHORT, **more)
         assert {cell.status for cell in cells.values()} == {"ok"}
 
-    def test_what_it_started_is_stopped_too(self, folder: Path):
+    def test_what_it_started_is_stopped_too(self, folder):
         """A call ends with the processes that it started."""
         cell = compare("silent-parent", folder=folder, budget=SHORT)["silent-parent"]
         assert (cell.status, cell.progress, cell.projection_s) == ("over budget", None, None)
@@ -220,7 +220,7 @@ def test_a_call_goes_on_at_the_pace_between_first_and_last(told, seconds):
         ("endless-later", "over budget", "stopped after"),
     ],
 )
-def test_a_failure_while_timing_leaves_the_others_timed(variant: str, status: str, reason: str):
+def test_a_failure_while_timing_leaves_the_others_timed(variant, status, reason):
     """The variant that failed is identified, and the others are timed again without it."""
     cells = compare(variant, "same", budget=SHORT if status == "over budget" else LONG)
     cell = cells[variant]
@@ -246,7 +246,7 @@ def started(*variants: str, stderr: int = subprocess.DEVNULL, **options: str) ->
 
 class TestNothingIsLeftBehind:
     @pytest.mark.parametrize("stage", ["checking", "timing"])
-    def test_after_an_interruption(self, folder: Path, stage: str):
+    def test_after_an_interruption(self, folder, stage):
         """An interrupt in any stage ends all child processes."""
 
         def interrupt(event: Event) -> None:
@@ -262,14 +262,14 @@ class TestNothingIsLeftBehind:
         if stage == "checking":
             assert ends(left_pid(folder))
 
-    def test_by_a_variant_that_died_beside_a_process_of_its_own(self, folder: Path):
+    def test_by_a_variant_that_died_beside_a_process_of_its_own(self, folder):
         """A process that the variant started ends with its call."""
         cell = compare("killed-parent", folder=folder)["killed-parent"]
         assert cell.status == "failed"
         assert ends(left_pid(folder, "grandchild"))
 
     @pytest.mark.parametrize("variant", ["endless", "silent-parent"])
-    def test_after_the_parent_was_killed(self, folder: Path, variant: str):
+    def test_after_the_parent_was_killed(self, folder, variant):
         """Children see that their parent is gone."""
         with started(variant, folder=str(folder)) as parent:
             try:

@@ -11,7 +11,6 @@ from threading import Thread
 import pytest
 import toy
 import toy_registries
-from fake_clock import FakeClock
 
 from harness.contract import Measured, Prepared
 from harness.measuring.profile.flame_graph import Frame, Profile
@@ -65,7 +64,7 @@ def test_a_function_is_named_by_its_module_and_its_definition():
     assert "sleep (built-in)" in names(profile_of(lambda: (time.sleep(0.01), 1)))
 
 
-def test_seconds_are_those_of_a_call(clock: FakeClock):
+def test_seconds_are_those_of_a_call(clock):
     """Samples are scaled to the measured time of a call."""
 
     def run() -> None:
@@ -93,7 +92,7 @@ class TestTurns:
         assert seen["renewed"] == seen["profiled"] + seen["plain"]
         assert seen["profiled"] == profiled.calls == seen["plain"] - 2, "two to warm up"
 
-    def test_variants_take_turns_until_each_has_enough(self, clock: FakeClock):
+    def test_variants_take_turns_until_each_has_enough(self, clock):
         """Every other round runs in reverse order."""
         turns, calls = [], Counter()
 
@@ -108,7 +107,7 @@ class TestTurns:
         assert turns == ["a", "b", "slow", "a", "b", "slow", "slow", "b", "a", "a"]
         assert calls == {"a": 8, "b": 6, "slow": 6}
 
-    def test_a_long_call_is_made_once_without_the_profiler_and_once_with_it(self, clock: FakeClock):
+    def test_a_long_call_is_made_once_without_the_profiler_and_once_with_it(self, clock):
         """Calls of more than some seconds are not warmed up."""
         calls = []
 
@@ -148,7 +147,7 @@ class TestTurns:
         (["silent"], "'silent' failed: the call was stopped after 1 s."),
     ],
 )
-def test_failures_in_the_child_say_why_and_of_whom(variants: list[str], reason: str):
+def test_failures_in_the_child_say_why_and_of_whom(variants, reason):
     """The error names the variant."""
     topology = find_topology("dgx_a100_80gb", 2)
     request = Request(toy.TOY, WorkloadSpec("toy"), topology, variants)

@@ -134,7 +134,7 @@ RECORDED = json.loads(Path(__file__).with_name("recorded_noise.json").read_text(
 
 @pytest.mark.parametrize("way", RECORDED)
 @pytest.mark.parametrize("processes", [4, 10, 30])
-def test_intervals_hold_the_truth_on_recorded_noise(way: str, processes: int):
+def test_intervals_hold_the_truth_on_recorded_noise(way, processes):
     """Intervals of identical variants contain 1 as often as they say."""
     rng = random.Random(processes)
     missed = 0

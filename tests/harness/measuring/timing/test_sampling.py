@@ -77,7 +77,7 @@ def blocks(times: dict[str, Times]) -> dict[str, int]:
 
 
 class TestWarmUp:
-    def test_it_ends_with_its_time(self, clock: FakeClock):
+    def test_it_ends_with_its_time(self, clock):
         """Long calls are hardly warmed up."""
         prepared = {name: taking(clock, 10) for name in "abcdef"}
         times, began = timed(clock, prepared, None, least_blocks=1, warmup_seconds=15)
@@ -105,7 +105,7 @@ class TestWarmUp:
 
 
 class TestOrder:
-    def test_each_block_runs_all_and_then_all_in_reverse(self, clock: FakeClock):
+    def test_each_block_runs_all_and_then_all_in_reverse(self, clock):
         """The order differs from block to block, and depends on the seed alone."""
         names = ["reference", "a", "b", "c"]
 
@@ -131,7 +131,7 @@ class TestOrder:
         st.floats(0.0001, 0.01),
         st.lists(st.floats(0.5, 50), min_size=1, max_size=4),
     )
-    def test_a_linear_drift_cancels(self, seed: int, drift: float, costs: list[float]):
+    def test_a_linear_drift_cancels(self, seed, drift, costs):
         """A machine that becomes slower steadily changes no ratio."""
         clock = FakeClock()
         turns = count()
@@ -150,7 +150,7 @@ class TestOrder:
 
 
 class TestStopping:
-    def test_decided_variants_do_not_run_again(self, clock: FakeClock):
+    def test_decided_variants_do_not_run_again(self, clock):
         """The reference runs on with the variant that is open."""
         prepared = {
             "reference": taking(clock, CALL),
@@ -162,7 +162,7 @@ class TestStopping:
         times, _ = timed(clock, prepared, least_blocks=3, most_blocks=5)
         assert list(blocks(times).values()) == [5, 3, 3, 3, 5]
 
-    def test_a_difference_must_be_surer_than_what_is_reported(self, clock: FakeClock):
+    def test_a_difference_must_be_surer_than_what_is_reported(self, clock):
         """Three blocks of this are beyond the floor at 99 %, and not at 99.9 %."""
         costs = cycle([1.5, 1.2, 1.5, 1.2, 1.35, 1.35])
         prepared = {"reference": taking(clock, CALL), "slower": taking(clock, lambda: next(costs))}
@@ -170,7 +170,7 @@ class TestStopping:
         assert blocks(times)["slower"] > 3
         assert judge(ratio(times, "slower")) == "slower"
 
-    def test_a_ratio_near_a_goals_limit_runs_on(self, clock: FakeClock):
+    def test_a_ratio_near_a_goals_limit_runs_on(self, clock):
         """Timing goes on until a ratio is above or below each of its limits."""
         prepared = {"reference": taking(clock, CALL)}
         prepared |= {
@@ -181,7 +181,7 @@ class TestStopping:
         times, _ = timed(clock, prepared, limits=limits, least_blocks=3, most_blocks=8)
         assert list(blocks(times).values()) == [8, 8, 3, 3]
 
-    def test_without_a_reference_all_run_the_least_blocks_if_there_is_time(self, clock: FakeClock):
+    def test_without_a_reference_all_run_the_least_blocks_if_there_is_time(self, clock):
         """Without a ratio there is nothing to settle."""
         prepared = {"a": taking(clock, CALL), "b": noisy(clock, CALL, 0.6, seed=1)}
         for seconds, number in ((1e9, 4), (CALL, 1)):
@@ -209,14 +209,14 @@ class TestComparedTime:
         fill_from_times(cell, times["variant"], SamplingRule())
         return cell
 
-    def test_a_family_compares_the_time_of_its_clock(self, clock: FakeClock):
+    def test_a_family_compares_the_time_of_its_clock(self, clock):
         """The ratio is that of wall times or that of CPU times, as the family says."""
         both = [Prepared(lambda: clock.advance(4, 2)), Prepared(lambda: clock.advance(2, 8))]
         assert self.judged(clock, *both).ratio.value == pytest.approx(4)
         assert self.judged(clock, *both, by="wall").ratio.value == pytest.approx(0.5)
 
     @pytest.mark.parametrize("who_waits", ["reference", "variant"])
-    def test_cpu_time_gives_no_verdict_on_a_call_that_waits(self, clock, who_waits: str):
+    def test_cpu_time_gives_no_verdict_on_a_call_that_waits(self, clock, who_waits):
         """A call that mostly waits is neither faster nor slower by its CPU time."""
         calls = [
             Prepared(lambda: clock.advance(CALL, CALL)),
@@ -249,7 +249,7 @@ class TestComparedTime:
         assert cell.verdict == "same"
 
     @pytest.mark.parametrize("cpu_s", [0.0, -1.0, math.nan])
-    def test_a_time_that_is_none_does_not_stop_the_others(self, clock: FakeClock, cpu_s: float):
+    def test_a_time_that_is_none_does_not_stop_the_others(self, clock, cpu_s):
         """A variant without a valid time has no ratio, and leaves the others judged."""
         timeless = Prepared(lambda: Measured("decision", wall_s=1.0, cpu_s=cpu_s))
         cell = self.judged(clock, taking(clock, CALL), timeless)

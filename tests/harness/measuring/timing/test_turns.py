@@ -7,14 +7,13 @@ import sys
 from contextlib import contextmanager, nullcontext
 
 import pytest
-from fake_clock import FakeClock
 
 from harness.contract import Measured, Prepared
 from harness.measuring.timing.sampling import count_work
 from harness.measuring.timing.turns import timed_turn
 
 
-def test_only_the_calls_are_timed(clock: FakeClock, monkeypatch: pytest.MonkeyPatch):
+def test_only_the_calls_are_timed(clock, monkeypatch):
     """Collecting, installing, leaving and renewing take no part of a call's time."""
     monkeypatch.setattr(gc, "collect", lambda: clock.advance(1000))
 
@@ -33,7 +32,7 @@ def test_only_the_calls_are_timed(clock: FakeClock, monkeypatch: pytest.MonkeyPa
         assert turn[:4] == (3.0, 0.5, 0.25, "decided")
 
 
-def test_times_taken_elsewhere_are_the_times(clock: FakeClock):
+def test_times_taken_elsewhere_are_the_times(clock):
     """A call measured in another process has its times, and no thread of ours."""
 
     def run() -> Measured:
@@ -81,7 +80,7 @@ def test_the_interpreter_is_as_before_after_a_turn(clock, tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize("items", [100, 1000])
-def test_python_and_built_in_calls_are_counted(items: int):
+def test_python_and_built_in_calls_are_counted(items):
     """The count is exact, and the same each time."""
     work = count_work(Prepared(lambda: sum(math.isqrt(abs(item)) for item in range(items))))
     # run, sum, the generator that is entered once for each item and at its end, abs and isqrt

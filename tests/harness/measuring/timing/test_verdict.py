@@ -32,7 +32,7 @@ class TestEstimate:
 
     @settings(max_examples=50)
     @given(pairs_of(4), st.floats(min_value=1e-2, max_value=1e2))
-    def test_it_follows_the_times(self, times, factor: float):
+    def test_it_follows_the_times(self, times, factor):
         """Swapping the sides inverts the ratio, and scaling a side scales it."""
         ratio, swapped = estimate_ratio(*times), estimate_ratio(*times[::-1])
         longer = [factor * time for time in times[0]]
@@ -63,7 +63,7 @@ class TestEstimate:
         [([1, bad], [1, 1]) for bad in (0.0, -1.0, math.nan, math.inf)]
         + [([1, 1], [bad, 1]) for bad in (0.0, math.nan)],
     )
-    def test_wrong_times_are_refused(self, left: list[float], right: list[float]):
+    def test_wrong_times_are_refused(self, left, right):
         """Times come in pairs, and are positive and finite."""
         with pytest.raises(ValueError, match="time"):
             estimate_ratio(left, right)
@@ -94,7 +94,7 @@ class TestCoverage:
 
 class TestJudge:
     @given(st.floats(0.01, 100), st.floats(0.01, 100), st.floats(0.001, 0.5))
-    def test_a_verdict_is_never_against_the_interval(self, one: float, other: float, floor: float):
+    def test_a_verdict_is_never_against_the_interval(self, one, other, floor):
         """A verdict follows from the interval and the noise floor."""
         low, high = sorted((one, other))
         verdict = judge(Ratio(math.sqrt(low * high), low, high, 5), floor)
