@@ -13,8 +13,8 @@ from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 from harness.contract import Explanation, Question, Section, UsageError
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.dispatch.torch_path import PROPAGATOR
-from planners.dtensor.muon.program import work_of
 from planners.dtensor.problem import DTensorProblem
+from planners.dtensor.programs.muon import work_of
 from planners.dtensor.programs.world import playing_one_rank
 
 # Sums of the same costs in different orders may differ by this factor, from rounding.

@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.optim import AdamW, Muon
 
-from planners.dtensor.muon.step import MuonStep
+from planners.dtensor.optimizer.muon import MuonStep
 from shardbench import accelerate_optimizer
 
 STEPS = 20

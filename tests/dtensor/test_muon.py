@@ -8,9 +8,9 @@ from hypothesis import given, strategies as st
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
 
-from planners.dtensor.muon.layout import buckets_of, group_of, matrix_of
-from planners.dtensor.muon.owners import assigned, newton_schulz_flops
-from planners.dtensor.muon.program import deepseek_v2_lite, gpt2_xl
+from planners.dtensor.optimizer.muon_layout import buckets_of, group_of, matrix_of
+from planners.dtensor.optimizer.muon_owners import assigned, newton_schulz_flops
+from planners.dtensor.programs.muon import deepseek_v2_lite, gpt2_xl
 from planners.dtensor.programs.world import make_mesh
 from shardbench import accelerate_optimizer
 

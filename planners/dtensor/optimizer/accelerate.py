@@ -55,9 +55,9 @@ class accelerate_optimizer(AbstractContextManager["accelerate_optimizer"]):  # n
         self._clip = torch.nn.utils.clip_grad_norm_
         if SUPPORTED.allow("accelerate_optimizer()", torch.__version__, any_release=any_release):
             # Another release of torch may lack names that these modules import.
-            from planners.dtensor.muon.step import MuonStep
             from planners.dtensor.optimizer.clipping import Clipping
             from planners.dtensor.optimizer.local_rule import rule_of, step
+            from planners.dtensor.optimizer.muon import MuonStep
             from planners.dtensor.optimizer.obstacles import RULE
 
             self._clip = Clipping()

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from harness.contract import Topology, WorkloadSpec
-from planners.dtensor.muon.program import muon_step
+from planners.dtensor.programs.muon import muon_step
 from planners.dtensor.programs.own_step import own_step
 from planners.dtensor.programs.program import OpProgram, placed, small_integers
 from planners.dtensor.programs.training import (

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
-from planners.dtensor.muon.owners import Owners, assigned, newton_schulz_flops
+from planners.dtensor.optimizer.muon_owners import Owners, assigned, newton_schulz_flops
 
 
 class Part(NamedTuple):

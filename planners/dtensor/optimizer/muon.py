@@ -11,10 +11,10 @@ from torch.distributed.tensor import DTensor
 from torch.optim._muon import _adjust_lr, _zeropower_via_newtonschulz
 from torch.optim.optimizer import _to_scalar
 
-from planners.dtensor.muon.exchange import Exchange, Transfer, exchange_of
-from planners.dtensor.muon.layout import Bucket, Matrix, buckets_of, group_of, matrix_of
 from planners.dtensor.optimizer import obstacles
 from planners.dtensor.optimizer.local_rule import Split
+from planners.dtensor.optimizer.muon_exchange import Exchange, Transfer, exchange_of
+from planners.dtensor.optimizer.muon_layout import Bucket, Matrix, buckets_of, group_of, matrix_of
 from planners.dtensor.optimizer.versions import raised_as_by_torch, versions
 
 ELEMENTS = 1 << 27

@@ -9,9 +9,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from planners.dtensor.muon.layout import buckets_of, group_of, matrix_of
-from planners.dtensor.muon.owners import least_largest, newton_schulz_flops
-from planners.dtensor.muon.step import ELEMENTS
+from planners.dtensor.optimizer.muon import ELEMENTS
+from planners.dtensor.optimizer.muon_layout import buckets_of, group_of, matrix_of
+from planners.dtensor.optimizer.muon_owners import least_largest, newton_schulz_flops
 from planners.dtensor.programs.program import OpProgram, placed, small_integers
 from planners.dtensor.workloads import MuonParameters
 

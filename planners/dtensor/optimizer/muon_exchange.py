@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from planners.dtensor.muon.layout import Bucket, Part
+from planners.dtensor.optimizer.muon_layout import Bucket, Part
 
 
 class Sent(NamedTuple):

@@ -1,1 +1,0 @@
-"""Muon on sharded matrices: each rank orthogonalises the matrices that it owns."""
