@@ -59,7 +59,7 @@ class DTensorProblem:
         made: Dispatch = _named(dispatch)()
         program = self.program
         rewritten: list[Rewritten] = []
-        has_owners = program.counts_collectives and stepping == OWNERS
+        has_owners = program.is_muon and stepping == OWNERS
 
         @contextmanager
         def installed() -> Iterator[None]:

@@ -49,7 +49,7 @@ def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
         "cheapest_us": sum((cost.cheapest_us for cost in costs), start=0.0),
         "worse_decisions": float(sum(cost.is_worse for cost in costs)),
     }
-    if problem.program.counts_collectives and (optimizer := problem.program.optimizer):
+    if problem.program.is_muon and (optimizer := problem.program.optimizer):
         weights = optimizer.param_groups[0]["params"]
         work = work_of(weights, owned=decision.has_owners)
         figures |= {"slowest_rank": work.slowest, "slowest_bound": work.bound}

@@ -58,7 +58,7 @@ def test_it_decides_as_torch_does(variant, problem, upstream):
     """A variant with `same_as` has upstream's fingerprint on each kind of problem."""
     if variant not in EVERYWHERE and problem.program.optimizer is None:
         pytest.skip("there is no optimizer")
-    if variant in FOR_MUON and not problem.program.counts_collectives:
+    if variant in FOR_MUON and not problem.program.is_muon:
         pytest.skip("there is no Muon")
     assert checked(variant, problem).fingerprint == upstream
 

@@ -1,7 +1,7 @@
 """Count the work of any dispatch, by wrappers around torch's functions."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch.utils import _pytree
 
 from harness.contract import Recorder
 from planners.dtensor import problem
-from planners.dtensor.counting.collectives import counted_in
+from planners.dtensor.counting.collectives import counted_collectives
 from planners.dtensor.counting.keeping import kept_per_step
 from planners.dtensor.decision import Decision, Rewritten
 from planners.dtensor.dispatch.base import Dispatch, bytes_held
@@ -80,8 +80,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
         if recorder.current is None:
             return call(program, dispatch, rewritten)
         before = 0 if program.cold else _hits(dispatch)
-        with counted_in(counters) if program.counts_collectives else nullcontext():
-            decision = call(program, dispatch, rewritten)
+        decision = call(program, dispatch, rewritten)
         counters["hits"] += _hits(dispatch) - before
         counters["lookups"] += counters["hits"] + counters["misses"]
         own = dispatch.cache_info()
@@ -101,6 +100,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
         (DTensorSpec, "__init__", recorder.counted("specs_built", DTensorSpec.__init__)),
         *((owner, name, _counted_pass(recorder, getattr(owner, name))) for owner, name in _PASSES),
         (problem, "call", called),
+        *counted_collectives(recorder),
         *(
             (owner, name, recorder.timed(phase, getattr(owner, name)))
             for owner, name, phase in _TRAINING

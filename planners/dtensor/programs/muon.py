@@ -73,7 +73,7 @@ def muon_step(mesh: DeviceMesh, parameters: MuonParameters) -> OpProgram:
         compares_values=False,
         compares_moves=False,
         optimizer=optimizer,
-        counts_collectives=True,
+        is_muon=True,
     )
 
 
