@@ -123,7 +123,10 @@ class Runner:
             path.append(str(checkout))
         path.append(str(IN_CHILD.parents[2]))  # for `planners`; tests import their own `tests`
         path.append(os.environ.get("PYTHONPATH", ""))
-        return os.environ | {
+        ours = {  # a worker of pytest-xdist may run these tests, which have workers of their own
+            name: value for name, value in os.environ.items() if "PYTEST_XDIST" not in name
+        }
+        return ours | {
             "PYTHONPATH": os.pathsep.join(filter(None, path)),
             "PYTHONDONTWRITEBYTECODE": "1",  # the checkout is the user's
             "PEERS_LIBRARY": suite.library,
