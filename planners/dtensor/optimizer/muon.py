@@ -29,10 +29,10 @@ Row = Sequence[Any]
 
 
 class _Mesh(NamedTuple):
-    """A mesh, the process group of its ranks, and what is known of matrices on it.
+    """A mesh, the process group of its ranks, and the parts and buckets of its matrices.
 
-    An equal mesh of a later world would have other process groups; this one is held, so that its
-    id stays its own.
+    An equal mesh of a later world has other process groups. The reference to the mesh keeps its id
+    from being used again.
     """
 
     mesh: DeviceMesh

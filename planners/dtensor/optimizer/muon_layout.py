@@ -1,4 +1,4 @@
-"""Where the parts of sharded matrices are, and which matrices are exchanged together."""
+"""Locate the parts of sharded matrices, and choose the matrices that are exchanged together."""
 
 from collections.abc import Sequence
 from itertools import product
