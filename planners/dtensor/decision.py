@@ -51,6 +51,7 @@ class Decision:
     program: OpProgram
     outputs: tuple[torch.Tensor, ...]
     rewritten: list[Rewritten]
+    has_owners: bool = False  # each rank orthogonalises its own of Muon's matrices
 
     @cached_property
     def redistributions(self) -> tuple[Redistribution, ...]:

@@ -49,6 +49,10 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
             bounds="redistribute_us",
         ),
         Quality("worse_decisions", "", "lower", "ops that cost more than their cheapest strategy"),
+        Quality(
+            "slowest_rank", "", "lower", "Muon: flops of the slowest rank, over an even split's"
+        ),
+        Quality("slowest_bound", "", "higher", "Muon: what no choice of owners is below"),
     ),
     counters=(
         Counter("lookups", "look-ups of a decision"),
@@ -59,6 +63,8 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
         Counter("strategies_expanded", "strategies built to choose from", sufficient="misses"),
         Counter("cache_entries", "decisions kept after the call"),
         Counter("cache_bytes", "bytes of the Python objects that they hold"),
+        Counter("collectives", "collectives of a step"),
+        Counter("collective_bytes", "bytes that a rank puts into them"),
         Counter("objects_kept", "Python objects that outlive a step, for each of 50 steps"),
         Counter("bytes_kept", "bytes of these objects"),
     ),

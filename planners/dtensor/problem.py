@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -16,6 +16,9 @@ from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.programs.build import build_program
 from planners.dtensor.programs.program import OpProgram
 from planners.dtensor.programs.world import playing_one_rank
+
+OWNERS = "optimizer.stepping:on_local_tensors"
+"""The way to step an optimizer that gives each of Muon's matrices an owner."""
 
 # Some caches keep a call's plan when they see the call for the second time.
 _WARM_UPS = 2
@@ -56,6 +59,7 @@ class DTensorProblem:
         made: Dispatch = _named(dispatch)()
         program = self.program
         rewritten: list[Rewritten] = []
+        has_owners = program.is_muon and stepping == OWNERS
 
         @contextmanager
         def installed() -> Iterator[None]:
@@ -70,7 +74,7 @@ class DTensorProblem:
                     clear(made)
 
         return Prepared(
-            run=lambda: call(program, made, rewritten),
+            run=lambda: replace(call(program, made, rewritten), has_owners=has_owners),
             installed=installed,
             may_fork=program.may_fork,
         )

@@ -14,6 +14,7 @@ from harness.contract import Explanation, Question, Section, UsageError
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.dispatch.torch_path import PROPAGATOR
 from planners.dtensor.problem import DTensorProblem
+from planners.dtensor.programs.muon import work_of
 from planners.dtensor.programs.world import playing_one_rank
 
 # Sums of the same costs in different orders may differ by this factor, from rounding.
@@ -43,11 +44,16 @@ def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
     """Return the family's qualities: costs in microseconds, and a number of ops."""
     with playing_one_rank(problem.ranks_per_host):
         costs = _move_costs(decision)
-    return {
+    figures = {
         "redistribute_us": sum((cost.us for cost in costs), start=0.0),
         "cheapest_us": sum((cost.cheapest_us for cost in costs), start=0.0),
         "worse_decisions": float(sum(cost.is_worse for cost in costs)),
     }
+    if problem.program.is_muon and (optimizer := problem.program.optimizer):
+        weights = optimizer.param_groups[0]["params"]
+        work = work_of(weights, owned=decision.has_owners)
+        figures |= {"slowest_rank": work.slowest, "slowest_bound": work.bound}
+    return figures
 
 
 def explain(

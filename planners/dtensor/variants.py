@@ -82,6 +82,25 @@ def plain_step(problem: "DTensorProblem") -> "Prepared[Decision]":
     return problem.under(stepping="optimizer.stepping:on_plain_tensors")
 
 
+@FAMILY.variant("gather-each", same_as="upstream", source="pytorch/torchtitan#2494")
+def gather_each(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """Muon with one gather of each matrix, which every rank orthogonalises"""
+    return problem.under(stepping=_of_muon(problem, "optimizer.muon_gathering:gather_each"))
+
+
+@FAMILY.variant("owned", same_as="upstream", source="shardbench")
+def owned(problem: "DTensorProblem") -> "Prepared[Decision]":
+    """Muon with an owner for each matrix, and two all-to-alls for many matrices"""
+    return problem.under(stepping=_of_muon(problem, "optimizer.stepping:on_local_tensors"))
+
+
+def _of_muon(problem: "DTensorProblem", stepping: str) -> str:
+    """Return a way to step Muon; raises NotApplicable for a program of another optimizer."""
+    if type(problem.program.optimizer).__name__ != "Muon":
+        raise NotApplicable("The workload has no Muon.")
+    return stepping
+
+
 @FAMILY.variant("dijkstra", source="torch 2.13.0, pytorch/pytorch#169438")
 def dijkstra(problem: "DTensorProblem") -> "Prepared[Decision]":
     """The search over strategies that torch ships and does not call"""

@@ -22,6 +22,8 @@ _OpName = Literal["addmm", "mm", "mul", "relu", "add-scalar", "view", "view-shar
 OPS: tuple[_OpName, ...] = get_args(_OpName)
 """The single ops; `view` is of a replicated tensor, `view-sharded` keeps the sharded dimension."""
 
+_Model = Literal["gpt2-xl", "deepseek-v2-lite"]
+
 _Implementation = Literal["single", "foreach", "fused"]
 OPTIMIZERS: tuple[str, ...] = get_args(_Implementation)
 """The implementations of torch's optimizers; `single` is a for-loop."""
@@ -75,6 +77,12 @@ WORKLOADS = (
         "a training step of a transformer under fully_shard: forward, backward, clipping, AdamW; "
         f"layers=24 blocks of 12 parameters, impl={', '.join(OPTIMIZERS)} (foreach)",
         "pytorch/pytorch#173680, NVIDIA/Megatron-LM#7264",
+    ),
+    Workload(
+        "muon",
+        f"one step of Muon over the matrices of model={', '.join(get_args(_Model))} (gpt2-xl) in "
+        "small, layers=24; shard=0, 1 (0) is the sharded dimension; dims=2 to keep copies, as HSDP",
+        "pytorch/torchtitan#2494, NVIDIA/Megatron-LM#5961",
     ),
     Workload(
         OWN_STEP,
@@ -145,6 +153,14 @@ class Fsdp2Parameters(DeviceParameters, frozen=True):
     impl: _Implementation = "foreach"
 
 
+class MuonParameters(DynamicParameters, frozen=True):
+    """The model, the number of its layers, and the dimension that is sharded."""
+
+    model: _Model = "gpt2-xl"
+    layers: Annotated[int, Meta(ge=1, le=200)] = 24
+    shard: Annotated[int, Meta(ge=0, le=1)] = 0
+
+
 class StepParameters(DynamicParameters, frozen=True):
     """The number of mesh dimensions, and warm or cold caches."""
 
@@ -159,6 +175,7 @@ _PARAMETERS: Mapping[str, type[Parameters]] = {
     "dynamic": DynamicParameters,
     "optimizer": OptimizerParameters,
     "fsdp2-step": Fsdp2Parameters,
+    "muon": MuonParameters,
     OWN_STEP: StepParameters,
 }
 

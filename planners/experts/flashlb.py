@@ -67,8 +67,8 @@ def _apart(weights: Loads, counts: Slots, gpus: int) -> tuple[float, Slots]:
     order = np.argsort(-share, kind="stable")
     owner = np.repeat(order, counts[order])[None]
     slots = np.arange(owner.size)[None]
-    held = owner[0, kernels.pack(slots, share[owner], gpus, owner)[0]]
-    return float(share[held].reshape(gpus, -1).sum(axis=1).max()), held
+    placed = owner[0, kernels.pack(slots, share[owner], gpus, owner)[0]]
+    return float(share[placed].reshape(gpus, -1).sum(axis=1).max()), placed
 
 
 def renamed(held: Slots, old: Slots, experts: int, nodes: int = 1) -> Slots:

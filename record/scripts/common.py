@@ -24,6 +24,7 @@ from torchrec.distributed.planner.types import Topology
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
+from harness.contract import ShardbenchError
 from harness.contract.registry import load_registry
 from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
@@ -90,6 +91,25 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], texts:
     print(f"| {' | '.join(columns)} |\n| {' | '.join(rules)} |", flush=True)
     for row in rows:
         print(f"| {' | '.join(map(str, row))} |", flush=True)
+
+
+def rows_of_all(
+    doing: str, problems: Iterable[str], rows: Callable[[str], list[list[str]]]
+) -> list[list[str]]:
+    """Return the rows of all problems, without those that fail, which are named with the reason.
+
+    Ends the process with code 2 if no rows are left.
+    """
+    table: list[list[str]] = []
+    for problem in problems:
+        print(f"{doing} {problem}", file=sys.stderr)
+        try:
+            table += rows(problem)
+        except ShardbenchError as error:
+            print(f"{problem}: {error}", file=sys.stderr)
+    if not table:
+        sys.exit(2)
+    return table
 
 
 def build_problem(family: str, problem: str) -> Any:

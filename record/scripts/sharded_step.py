@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from common import device_of, print_table
+from common import device_of, print_table, rows_of_all
 
 from harness.contract import ShardbenchError, WorkloadSpec
 from harness.contract.registry import load_registry
@@ -113,18 +113,17 @@ def main() -> None:
     start_server_for([FAMILY])
     machine = Path(f"validations/gpu-{device}.toml")
     judge = str(machine) if machine.exists() else ""
-    table: list[list[str]] = []
-    for workload in (template.format(mib=MIB[device]) for template in WORKLOADS):
-        if time.monotonic() - begun > SECONDS:
-            print(f"{workload} is left out for lack of time.", file=sys.stderr)
-            continue
-        print(f"playing the ranks of {workload}", file=sys.stderr)
-        try:
-            table += rows(workload, judge, device)
-        except ShardbenchError as error:  # go on with the other problems
-            print(f"{workload}: {error}", file=sys.stderr)
-    if not table:
-        sys.exit(2)
+
+    def in_time() -> Iterator[str]:
+        for workload in (template.format(mib=MIB[device]) for template in WORKLOADS):
+            if time.monotonic() - begun <= SECONDS:
+                yield workload
+            else:
+                print(f"{workload} is left out for lack of time.", file=sys.stderr)
+
+    table = rows_of_all(
+        "playing the ranks of", in_time(), lambda workload: rows(workload, judge, device)
+    )
     print_table(COLUMNS, table, texts=2)
 
 

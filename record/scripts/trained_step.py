@@ -12,7 +12,6 @@ machine's communication is that of its links, if links.py measured them, else th
 import gc
 import logging
 import statistics
-import sys
 import time
 import warnings
 from dataclasses import replace
@@ -22,7 +21,7 @@ from tempfile import TemporaryDirectory
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
-from common import device_and_machine_of, print_table
+from common import device_and_machine_of, print_table, rows_of_all
 from sharded_step import FAMILY, plans_of
 
 from harness.contract import ShardbenchError, WorkloadSpec
@@ -115,15 +114,7 @@ def rows(workload: str, machine: str, device: str, turns: int = TURNS) -> list[l
 def main() -> None:
     """Train the problems one after the other, and print the table."""
     device, machine = device_and_machine_of(__doc__)
-    table: list[list[str]] = []
-    for workload in WORKLOADS:
-        print(f"training {workload}", file=sys.stderr)
-        try:
-            table += rows(workload, machine, device)
-        except ShardbenchError as error:  # go on with the other problems
-            print(f"{workload}: {error}", file=sys.stderr)
-    if not table:
-        sys.exit(2)
+    table = rows_of_all("training", WORKLOADS, lambda workload: rows(workload, machine, device))
     print_table(COLUMNS, table, texts=2)
 
 

@@ -26,7 +26,7 @@ RANKS_PER_HOST = 2
 FEW_ROUNDS = 3
 """The calls of each of the `ops` under the fixture of this name."""
 
-STEPPING = ("local-step", "accelerated", "plain-step")
+STEPPING = ("gather-each", "owned", "local-step", "accelerated", "plain-step")
 """The variants that replace the step of an optimizer, and need one."""
 
 EVERYWHERE = [name for name in FAMILY.variants if name not in STEPPING]

@@ -39,7 +39,7 @@ def equal_ranks():
 
     with (
         mock.patch.object(_functional_collectives, "all_reduce", torchs),
-        mock.patch.object(clipping, "all_reduce", ours),
+        mock.patch.object(clipping.dist, "all_reduce", ours),
     ):
         yield reduced
 

@@ -29,7 +29,10 @@ PROBLEMS = (
     "optimizer[impl=foreach,params=3]/dgx_a100_80gb:8",
     "optimizer[impl=fused,params=3,dims=2]/dgx_a100_80gb:8",
     "optimizer[rule=sgd,params=6,clip=norm]/dgx_a100_80gb:8",
+    "muon[layers=1]/dgx_a100_80gb:8",
+    "muon[layers=1,shard=1,dims=2]/dgx_a100_80gb:16",
 )
+FOR_MUON = ("gather-each", "owned")
 
 
 def _variants_like_upstream() -> list[str]:
@@ -55,6 +58,8 @@ def test_it_decides_as_torch_does(variant, problem, upstream):
     """A variant with `same_as` has upstream's fingerprint on each kind of problem."""
     if variant not in EVERYWHERE and problem.program.optimizer is None:
         pytest.skip("there is no optimizer")
+    if variant in FOR_MUON and not problem.program.is_muon:
+        pytest.skip("there is no Muon")
     assert checked(variant, problem).fingerprint == upstream
 
 

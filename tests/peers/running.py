@@ -1,4 +1,4 @@
-"""Runs a suite with pytest in a worker process, and reads the outcome of each test."""
+"""Runs a suite in separate processes, and reads the outcome of each test."""
 
 import json
 import os
@@ -8,8 +8,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.peers.suites import PeerSuite
 
@@ -34,10 +35,10 @@ class Outcomes:
         reached: the tests that used the drop-in, in any process.
     """
 
-    outcomes: dict[str, str]
-    errors: dict[str, str]
-    uncollected: dict[str, str]
-    reached: set[str]
+    outcomes: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    uncollected: dict[str, str] = field(default_factory=dict)
+    reached: set[str] = field(default_factory=set)
 
     def of(self, outcome: str) -> set[str]:
         """Return the tests with an outcome."""
@@ -70,40 +71,41 @@ class Runner:
             PeersError: pytest could not run them.
         """
         log = self.logs / f"{suite.name}-{drop_in or 'baseline'}.txt"
-        with tempfile.TemporaryDirectory() as name, log.open("wb") as output:
-            folder = Path(name)
-            (folder / "reached").touch()
-            process = subprocess.Popen(
-                self._command(suite, checkout, folder),
-                cwd=folder,
-                env=self._environment(suite, checkout, drop_in, folder),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                code = process.wait()
-            finally:  # what tests have left behind ends too
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        with tempfile.TemporaryDirectory() as folder, log.open("wb") as output:
+            record = Path(folder) / "record"
+            record.touch()
+            while True:
+                code = _run_pytest(
+                    self._command(suite, checkout, Path(folder)),
+                    folder,
+                    self._environment(suite, checkout, drop_in, record),
+                    output,
+                )
+                entries = [json.loads(line) for line in record.read_text("utf-8").splitlines()]
+                unfinished = _unfinished(entries)
+                if unfinished is None:
+                    break
+                error = f"ended its process with code {code}, or took more than {self.limit:g} s"
+                entry = {"test": unfinished, "outcome": "failed", "error": error}
+                with record.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(entry) + "\n")
             if code not in _RAN:
                 raise PeersError(f"pytest ended with code {code}; {log} says why.")
-            recorded = json.loads((folder / "outcomes").read_text(encoding="utf-8"))
-            reached = set((folder / "reached").read_text(encoding="utf-8").splitlines())
-        return Outcomes(**recorded, reached=reached)
+        return _outcomes(entries)
 
     def _command(self, suite: PeerSuite, checkout: Path, folder: Path) -> list[str]:
         settings = folder / "pytest.ini"  # neither the checkout's nor ours
         settings.write_text("[pytest]\n", encoding="utf-8")
         return [
             *(sys.executable, "-m", "pytest", "-p", "peers_plugin", "-p", "no:cacheprovider"),
-            *("-c", str(settings), "--rootdir", str(checkout), "--noconftest", "--numprocesses=1"),
-            # A worker ends with the test that ends it or takes too long; another one goes on.
-            *("--max-worker-restart=1000000", "-o", f"faulthandler_timeout={self.limit}"),
-            *("-o", "faulthandler_exit_on_timeout=true", "--continue-on-collection-errors"),
-            *("-ra", "--tb=short", "--show-capture=no", "--hypothesis-seed=0"),
+            *("-c", str(settings), "--rootdir", str(checkout), "--noconftest"),
+            *(
+                "-ra",
+                "--tb=short",
+                "--show-capture=no",
+                "--continue-on-collection-errors",
+                "--hypothesis-seed=0",
+            ),
             # The names of tests' packages are not those of the installed library's, which is
             # imported first, so that no folder of the checkout takes its place.
             *(
@@ -111,22 +113,66 @@ class Runner:
                 if suite.from_checkout and self.installed
                 else []
             ),
+            *("-o", f"faulthandler_timeout={self.limit}"),
+            *("-o", "faulthandler_exit_on_timeout=true"),
             *map(str, suite.paths_in(checkout)),
             *self.pytest_args,
         ]
 
     def _environment(
-        self, suite: PeerSuite, checkout: Path, drop_in: str | None, folder: Path
+        self, suite: PeerSuite, checkout: Path, drop_in: str | None, record: Path
     ) -> dict[str, str]:
         path = [str(IN_CHILD)]
         if suite.from_checkout and not self.installed:
             path.append(str(checkout))
         path.append(str(IN_CHILD.parents[2]))  # for `planners`; tests import their own `tests`
         path.append(os.environ.get("PYTHONPATH", ""))
-        return os.environ | {
+        environment = {
+            **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, path)),
             "PYTHONDONTWRITEBYTECODE": "1",  # the checkout is the user's
             "PEERS_LIBRARY": suite.library,
-            "PEERS_FOLDER": str(folder),
-            "PEERS_DROP_IN": drop_in or "",
+            "PEERS_RECORD": str(record),
         }
+        environment.pop("PEERS_DROP_IN", None)
+        return environment | ({"PEERS_DROP_IN": drop_in} if drop_in else {})
+
+
+def _run_pytest(command: list[str], folder: str, environment: dict[str, str], output: Any) -> int:
+    """Run pytest and return its exit code; kill the processes that its tests left behind."""
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        return process.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _unfinished(entries: list[dict[str, Any]]) -> str | None:
+    """Return the test that was running when the process ended."""
+    started = {entry["test"] for entry in entries if "test" in entry}
+    finished = {entry["test"] for entry in entries if "outcome" in entry}
+    return next(iter(started - finished), None)
+
+
+def _outcomes(entries: list[dict[str, Any]]) -> Outcomes:
+    found = Outcomes()
+    for entry in entries:
+        if "outcome" in entry:
+            found.outcomes[entry["test"]] = entry["outcome"]
+            if entry["error"]:
+                found.errors[entry["test"]] = entry["error"]
+        elif "uncollected" in entry:
+            found.uncollected[entry["uncollected"]] = entry["error"]
+        elif "reached" in entry:
+            found.reached.add(entry["reached"])
+    return found

@@ -8,8 +8,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-OF_PYTORCH = """
-import os, sys, time
+PREAMBLE = """
+import os
+import sys
+import time
 from multiprocessing import get_context
 
 import pytest
@@ -30,8 +32,9 @@ def dispatch():
     mesh = init_device_mesh("cpu", (4,))
     distribute_tensor(torch.ones(8, 8), mesh, [Shard(0)]).exp()
     dist.destroy_process_group()
+"""
 
-
+OF_ALL_KINDS = """
 def test_passes():
     dispatch()
 
@@ -78,7 +81,78 @@ def test_dispatches_in_a_child():
     assert child.exitcode == 0
 """
 
-OF_TORCHREC = """
+
+HANGING = "test_hangs or test_after_a_hang"
+
+
+def peers(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.peers", "--logs", str(tmp_path / "logs"), *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def pytorch_checkout(folder: Path, source: str) -> Path:
+    tests = folder / "pytorch" / "test" / "distributed" / "tensor"
+    tests.mkdir(parents=True)
+    (tests / "test_made_up.py").write_text(PREAMBLE + source, encoding="utf-8")
+    return folder / "pytorch"
+
+
+@pytest.mark.long
+def test_tests_of_all_kinds(tmp_path):
+    checkout = pytorch_checkout(tmp_path, OF_ALL_KINDS)
+    uncollectable = checkout / "test" / "distributed" / "tensor" / "test_of_another_release.py"
+    uncollectable.write_text("import no_such_module\n", encoding="utf-8")
+    run = peers(tmp_path, "--pytorch", str(checkout), "--", "-k", "not test_hangs")
+    assert run.returncode == 1, run.stderr
+    # run, skipped, pass at baseline, pass with ours, regressions, reach ours
+    assert "| accelerate() | 8 | 1 | 5 | 5 | 1 | 2 |" in run.stdout
+    regression = "PyTorch, accelerate(): test/distributed/tensor/test_made_up.py::test_regresses"
+    assert f"{regression}: ValueError: broken by ours" in run.stdout
+    assert run.stdout.count("test_made_up.py::") == 1
+    assert "test_of_another_release.py cannot be collected: ModuleNotFoundError" in run.stdout
+    assert not list(checkout.rglob("__pycache__"))
+
+
+@pytest.mark.long
+def test_a_test_that_hangs_has_failed_and_the_next_one_runs_and_reaches_nothing(tmp_path):
+    checkout = pytorch_checkout(tmp_path, OF_ALL_KINDS)
+    run = peers(tmp_path, "--pytorch", str(checkout), "--limit", "3", "--", "-k", HANGING)
+    assert "| accelerate() | 2 | 0 | 1 | 1 | 0 | 0 |" in run.stdout, run.stderr
+    assert run.returncode == 1
+    assert "no test has reached the drop-in, so that nothing was compared." in run.stdout
+
+
+@pytest.mark.long
+def test_nothing_passes_at_baseline(tmp_path):
+    checkout = pytorch_checkout(tmp_path, OF_ALL_KINDS)
+    run = peers(tmp_path, "--pytorch", str(checkout), "--", "-k", "test_fails")
+    assert run.returncode == 1
+    assert "no test passes at baseline, so that nothing was compared." in run.stdout
+
+
+@pytest.mark.long
+def test_no_regressions(tmp_path):
+    checkout = pytorch_checkout(tmp_path, OF_ALL_KINDS)
+    run = peers(tmp_path, "--pytorch", str(checkout), "--", "-k", "test_passes")
+    assert run.returncode == 0, run.stdout
+    assert "| accelerate() | 1 | 0 | 1 | 1 | 0 | 1 |" in run.stdout
+    assert run.stdout.endswith("No regressions.\n")
+
+
+@pytest.mark.long
+def test_both_modes_of_the_planner_on_the_installed_torchrec(tmp_path):
+    planner = tmp_path / "torchrec" / "torchrec" / "distributed" / "planner"
+    schema = tmp_path / "torchrec" / "torchrec" / "schema" / "api_tests"
+    for folder in (planner / "tests", planner / "estimator" / "tests", schema):
+        folder.mkdir(parents=True)
+    (schema / "test_planner_schema.py").touch()
+    (planner / "tests" / "test_made_up.py").write_text(
+        """
 import inspect
 
 import torch
@@ -98,85 +172,33 @@ def test_plans():
 def test_same_plan():
     mode = inspect.signature(EmbeddingShardingPlanner).parameters.get("mode")
     assert mode is None or mode.default == "same-plan"
-"""
-
-
-def peers(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.peers", "--logs", str(folder / "logs"), *arguments],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
-@pytest.fixture
-def pytorch(tmp_path: Path) -> Path:
-    """A checkout with a test of each kind, and a file that cannot be imported."""
-    tests = tmp_path / "pytorch" / "test" / "distributed" / "tensor"
-    tests.mkdir(parents=True)
-    (tests / "test_made_up.py").write_text(OF_PYTORCH, encoding="utf-8")
-    (tests / "test_of_another_release.py").write_text("import no_such_module\n", encoding="utf-8")
-    return tmp_path / "pytorch"
-
-
-@pytest.mark.long
-def test_a_regression_is_named_whatever_the_other_tests_do(pytorch, tmp_path):
-    """A test that hangs or ends its process has failed, and the tests after it run."""
-    run = peers(tmp_path, "--pytorch", str(pytorch), "--limit", "12")
-    assert run.returncode == 1, run.stderr
-    # run, skipped, pass at baseline, pass with ours, regressions, reach ours
-    assert "| accelerate() | 9 | 1 | 5 | 5 | 1 | 2 |" in run.stdout
-    regression = "PyTorch, accelerate(): test/distributed/tensor/test_made_up.py::test_regresses"
-    assert f"{regression}: ValueError: broken by ours" in run.stdout
-    assert run.stdout.count("test_made_up.py::") == 1
-    assert "test_of_another_release.py cannot be collected: ModuleNotFoundError" in run.stdout
-    assert not list(pytorch.rglob("__pycache__"))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("chosen", "code", "row", "said"),
-    [
-        ("test_passes", 0, "| 1 | 0 | 1 | 1 | 0 | 1 |", "No regressions."),
-        ("test_fails", 1, "| 1 | 0 | 0 | 0 | 0 | 0 |", "no test passes at baseline"),
-        ("test_after", 1, "| 1 | 0 | 1 | 1 | 0 | 0 |", "no test has reached the drop-in"),
-    ],
-)
-def test_what_compares_nothing_is_no_success(pytorch, tmp_path, chosen, code, row, said):
-    """A test must pass without the drop-in, and another or the same one must use it."""
-    run = peers(tmp_path, "--pytorch", str(pytorch), "--", "-k", chosen)
-    assert run.returncode == code, run.stderr
-    assert f"| accelerate() {row}" in run.stdout
-    assert said in run.stdout
-
-
-@pytest.mark.long
-def test_both_modes_of_the_planner_on_the_installed_torchrec(tmp_path):
-    """Each mode takes the place of TorchRec's planner in the checkout's tests."""
-    checkout = tmp_path / "torchrec"
-    planner, schema = (
-        checkout / "torchrec" / p for p in ("distributed/planner", "schema/api_tests")
+""",
+        encoding="utf-8",
     )
-    for folder in (planner / "tests", planner / "estimator" / "tests", schema):
-        folder.mkdir(parents=True)
-    (schema / "test_planner_schema.py").touch()
-    (planner / "tests" / "test_made_up.py").write_text(OF_TORCHREC, encoding="utf-8")
-    run = peers(tmp_path, "--torchrec", str(checkout), "--installed")
+    run = peers(tmp_path, "--torchrec", str(tmp_path / "torchrec"), "--installed")
     assert "| Planner, same-plan | 2 | 0 | 2 | 2 | 0 | 1 |" in run.stdout, run.stderr
     assert "| Planner, best-plan | 2 | 0 | 2 | 1 | 1 | 1 |" in run.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--torchrec", ""], "Name at least one checkout, as in `make peers TORCHREC=../torchr"),
-        (["--pytorch", "."], "is no checkout of PyTorch: it has no test/distributed/tensor."),
-        (["--pytorch", "{pytorch}", "--", "--no-such-option"], "pytest ended with code 4; "),
-    ],
-)
-def test_what_cannot_run_is_said_in_a_sentence(pytorch, tmp_path, arguments, said):
-    """The log of pytest has the reason of a refusal by pytest."""
-    run = peers(tmp_path, *(word.format(pytorch=pytorch) for word in arguments))
+def test_no_checkout_is_named(tmp_path):
+    run = peers(tmp_path, "--torchrec", "", "--pytorch", "")
     assert run.returncode == 2
-    assert said in run.stderr.splitlines()[-1]
-    logs = [path.read_text(encoding="utf-8") for path in tmp_path.glob("logs/*")]
-    assert all("--no-such-option" in log for log in logs)
+    assert run.stderr == ("Name at least one checkout, as in `make peers TORCHREC=../torchrec`.\n")
+
+
+def test_a_folder_that_is_no_checkout(tmp_path):
+    run = peers(tmp_path, "--pytorch", str(tmp_path))
+    assert run.returncode == 2
+    assert run.stderr == (
+        f"{tmp_path} is no checkout of PyTorch: it has no test/distributed/tensor.\n"
+    )
+
+
+@pytest.mark.long
+def test_pytest_refuses_its_arguments(tmp_path):
+    checkout = pytorch_checkout(tmp_path, "")
+    run = peers(tmp_path, "--pytorch", str(checkout), "--", "--no-such-option")
+    assert run.returncode == 2
+    log = tmp_path / "logs" / "PyTorch-baseline.txt"
+    assert f"pytest ended with code 4; {log} says why." in run.stderr
+    assert "--no-such-option" in log.read_text(encoding="utf-8")

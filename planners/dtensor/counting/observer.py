@@ -13,6 +13,7 @@ from torch.utils import _pytree
 
 from harness.contract import Recorder
 from planners.dtensor import problem
+from planners.dtensor.counting.collectives import counted_collectives
 from planners.dtensor.counting.keeping import kept_per_step
 from planners.dtensor.decision import Decision, Rewritten
 from planners.dtensor.dispatch.base import Dispatch, bytes_held
@@ -99,6 +100,7 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
         (DTensorSpec, "__init__", recorder.counted("specs_built", DTensorSpec.__init__)),
         *((owner, name, _counted_pass(recorder, getattr(owner, name))) for owner, name in _PASSES),
         (problem, "call", called),
+        *counted_collectives(recorder),
         *(
             (owner, name, recorder.timed(phase, getattr(owner, name)))
             for owner, name, phase in _TRAINING

@@ -9,7 +9,7 @@ print(accelerated.info())
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple
@@ -50,17 +50,22 @@ class accelerate_optimizer(AbstractContextManager["accelerate_optimizer"]):  # n
             raise UsageError("This optimizer is accelerated already; stop that one first.")
         self._optimizer = weakref.ref(optimizer)
         self._splits: dict[int, Any] = {}
+        self._step: Callable[..., tuple[Any, Any]]
         self._info = OptimizerInfo(0, {})
         self._clip = torch.nn.utils.clip_grad_norm_
         if SUPPORTED.allow("accelerate_optimizer()", torch.__version__, any_release=any_release):
             # Another release of torch may lack names that these modules import.
             from planners.dtensor.optimizer.clipping import Clipping
             from planners.dtensor.optimizer.local_rule import rule_of, step
+            from planners.dtensor.optimizer.muon import MuonStep
             from planners.dtensor.optimizer.obstacles import RULE
 
             self._clip = Clipping()
             if rule := rule_of(optimizer):
                 self._step = partial(step, rule)
+                optimizer._init_group = self._init_group
+            elif type(optimizer) is torch.optim.Muon:
+                self._step = MuonStep()
                 optimizer._init_group = self._init_group
             else:
                 count = sum(len(group["params"]) for group in optimizer.param_groups)

@@ -6,8 +6,8 @@ from operator import attrgetter
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from msgspec import Struct
-from torch.distributed import all_reduce
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
@@ -117,6 +117,6 @@ def _total_norm(
     for dimension in range(mesh.ndim):
         if rows := [row for row, split in enumerate(parts) if dimension in split]:
             terms = powers[rows]
-            all_reduce(terms, group=mesh.get_group(dimension))
+            dist.all_reduce(terms, group=mesh.get_group(dimension))
             powers[rows] = terms
     return (powers.sum() ** (1.0 / norm_type)).to(norms.dtype)

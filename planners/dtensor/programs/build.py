@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from harness.contract import Topology, WorkloadSpec
+from planners.dtensor.programs.muon import muon_step
 from planners.dtensor.programs.own_step import own_step
 from planners.dtensor.programs.program import OpProgram, placed, small_integers
 from planners.dtensor.programs.training import (
@@ -180,4 +181,5 @@ _BUILDERS: dict[str, Callable[[DeviceMesh, Any], OpProgram]] = {
     "dynamic": _dynamic,
     "optimizer": optimizer_step,
     "fsdp2-step": fsdp2_step,
+    "muon": muon_step,
 }

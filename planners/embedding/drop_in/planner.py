@@ -175,7 +175,8 @@ class Planner(EmbeddingShardingPlanner):
             raise ValueError("A plan near a previous one is not taken from a cache; give one only.")
         if move_budget is not None and not move_budget >= 0:
             raise ValueError(f"move_budget must be at least 0 GiB, not {move_budget!r}.")
-        if machine is not None and (mode != "best-plan" or enumerator is not None):
+        judges = machine not in (None, "none")
+        if judges and (mode != "best-plan" or enumerator is not None):
             raise ValueError("A machine needs mode 'best-plan', and no enumerator.")
         super().__init__(
             topology=topology,
@@ -212,7 +213,7 @@ class Planner(EmbeddingShardingPlanner):
         obstacle = self._obstacle()
         if obstacle is None and not enumerator:
             self._enumerator = self._own_enumerator = self._make_enumerator(machine)
-        elif machine not in (None, "none"):
+        elif judges:
             logger.warning(f"Plans are not judged by the machine, since {obstacle}.")
 
     def _make_enumerator(self, machine: Machine | str | Path | None) -> Any:

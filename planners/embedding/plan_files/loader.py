@@ -89,8 +89,9 @@ class JsonPlanLoader(PlanLoader):
     plan. Without them it needs the constraints of the original planner: torchrec refuses a plan
     with an option that is not enumerated, such as another width of column-wise shards.
 
-    `topology` is the planner's topology, whole or after a storage reservation: the plan must match
-    its ranks, hosts and kind of devices, and fit into their memory.
+    `world_size`, if given, must equal the plan's. `topology` is the planner's topology, whole or
+    after a storage reservation: the plan must match its ranks, hosts and kind of devices, and fit
+    into their memory.
 
     Raises UsageError if DistributedModelParallel cannot train the plan, if it is for another model,
     other ranks or another topology, or if the model has tables in other modules, such as behind a
@@ -101,10 +102,11 @@ class JsonPlanLoader(PlanLoader):
         self,
         path: str | Path,
         module: nn.Module,
+        world_size: int | None = None,
         topology: Topology | None = None,
     ) -> None:
         data = read_file(path)
-        plan = _read(path, data, topology)
+        plan = _read(path, data, world_size, topology)
         self._label = f"{Path(path).name}#{hashlib.sha256(data).hexdigest()[:8]}"
         self._tables = plan.tables
         self._owners = _owners(path, plan.tables, module)
@@ -138,12 +140,17 @@ class JsonPlanLoader(PlanLoader):
         return self._label
 
 
-def _read(path: str | Path, data: bytes, topology: Topology | None = None) -> PlanDocument:
+def _read(
+    path: str | Path,
+    data: bytes,
+    world_size: int | None = None,
+    topology: Topology | None = None,
+) -> PlanDocument:
     """Return the plan in a file; raises UsageError if it cannot be trained on these ranks."""
     plan = parse_plan(path, data)
-    if topology and topology.world_size != plan.world_size:
-        ranks = topology.world_size
-        raise UsageError(f"{path} is for {plan.world_size} ranks, not for {ranks}.")
+    for ranks in (world_size, topology and topology.world_size):
+        if ranks not in (None, plan.world_size):
+            raise UsageError(f"{path} is for {plan.world_size} ranks, not for {ranks}.")
     try:
         plan.check(topology)
     except InfeasibleDecision as error:

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.types import Shard, ShardingOption
 
 from harness.contract import BenchOptions, Machine, NotApplicable, UsageError
@@ -258,8 +259,10 @@ def test_a_planner_takes_a_machine_as_one_argument(problem: EmbeddingProblem):
         made.plan(problem.module, problem.sharders)
         return made
 
+    own = EmbeddingEnumerator(problem.topology, problem.batch_size, problem.constraints)
     by_machine = planner(mode="best-plan", machine=MACHINE)
     by_torchrec = planner(mode="best-plan", machine="none")
+    assert planner(mode="best-plan", machine="none", enumerator=own).machine is None
     assert by_machine.machine is MACHINE
     assert by_torchrec.machine is None
     assert by_torchrec.max_rank_ms == by_torchrec.torchrec_ms <= by_machine.torchrec_ms * 1.001

@@ -58,7 +58,7 @@ def bags(*names, size=(8, 4)):
 
 def test_a_file_of_version_1_stays_readable_and_is_written_again(problem):
     """The file of the first release is loaded, and its plan gives the same file."""
-    loader = JsonPlanLoader(GOLDEN, problem.module, problem.reserved())
+    loader = JsonPlanLoader(GOLDEN, problem.module, topology=problem.reserved())
     options = tuple(loader.load().values())
     validate(problem, Plan(options))
     assert decisions(options) == decisions(parse_plan(GOLDEN, GOLDEN.read_bytes()).tables)
@@ -135,6 +135,13 @@ def test_a_model_that_the_loader_cannot_serve_is_refused_by_the_constructor(writ
     model.inner = UNSERVED[message]()
     with pytest.raises(UsageError, match=message):
         JsonPlanLoader(write(), model)
+
+
+def test_another_number_of_ranks_than_the_plans_is_refused(write):
+    """A job of another size gets no plan, whatever the model."""
+    assert JsonPlanLoader(write(), bags(), world_size=1).load()
+    with pytest.raises(UsageError, match="is for 1 ranks, not for 8"):
+        JsonPlanLoader(write(), bags(), world_size=8)
 
 
 def test_each_load_gives_new_shards(write):

@@ -1,70 +1,60 @@
-"""A pytest plugin that puts the drop-in in place in the worker, and writes down every outcome."""
+"""A pytest plugin that installs the drop-in, if there is one, and records every test."""
 
-import json
 import os
-import re
 from collections.abc import Hashable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from peers_drop_in import put_in_place
+from peers_record import entries, first_line, write
 
-IN_WORKER = "PYTEST_XDIST_WORKER" in os.environ
-DROP_IN = os.environ["PEERS_DROP_IN"]
-
-if IN_WORKER and os.environ["PEERS_LIBRARY"] == "colossalai":
+if os.environ["PEERS_LIBRARY"] == "colossalai":
     from planners.dimspec.upstream import stubs
 
     stubs.install()  # without and with the drop-in
 
-if IN_WORKER and DROP_IN:  # before any test is imported, so that all of them see the drop-in
-    from peers_drop_in import note_reached, put_in_place
+# Before any test is imported, so that all of them see the drop-in.
+reached = put_in_place(os.environ["PEERS_DROP_IN"]) if "PEERS_DROP_IN" in os.environ else None
 
-    reached = put_in_place(DROP_IN)
-    before: Hashable = None
-
-    def pytest_runtest_logstart() -> None:
-        """Note how much the drop-in was used before the test."""
-        global before
-        before = reached()
-
-    def pytest_runtest_logfinish(nodeid: str) -> None:
-        """Note the test if it has used the drop-in."""
-        if reached() != before:
-            note_reached(nodeid)
+reached_before: Hashable = None
+outcome = "passed"
+error = ""
 
 
-outcomes: dict[str, str] = {}
-errors: dict[str, str] = {}
-uncollected: dict[str, str] = {}
-
-# The process that starts workers hears of the tests that end one, too.
-if not IN_WORKER:
-
-    def pytest_collectreport(report: pytest.CollectReport) -> None:
-        """Keep the errors of files that cannot be collected."""
-        if report.failed:
-            uncollected[report.nodeid] = first_line(report.longreprtext)
-
-    def pytest_runtest_logreport(report: Any) -> None:
-        """Keep the worst outcome of a test's phases; an expected failure is a pass."""
-        test = report.nodeid
-        outcomes.setdefault(test, "passed")
-        if report.failed and test not in errors:
-            outcomes[test], errors[test] = "failed", first_line(report.longreprtext)
-        elif report.skipped and outcomes[test] == "passed" and not hasattr(report, "wasxfail"):
-            outcomes[test] = "skipped"
-
-    def pytest_sessionfinish() -> None:
-        """Write what is known of all tests."""
-        known = {"outcomes": outcomes, "errors": errors, "uncollected": uncollected}
-        Path(os.environ["PEERS_FOLDER"], "outcomes").write_text(json.dumps(known), "utf-8")
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect tests that have an outcome from an earlier process."""
+    done = {entry["test"] for entry in entries() if "outcome" in entry}
+    if done:
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in done])
+        items[:] = [item for item in items if item.nodeid not in done]
 
 
-def first_line(text: str) -> str:
-    """Return the most informative line of an error: the last exception, or else the first line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    raised = [
-        line for line in lines if re.match(r"(E +)?[\w.]+(Error|Exception|Exit|Failure)\b", line)
-    ]
-    return (raised[-1].removeprefix("E ").strip() if raised else (lines or [""])[0])[:300]
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Record files that cannot be collected."""
+    if report.failed:
+        write(uncollected=report.nodeid, error=first_line(report.longreprtext))
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Record that a test has started."""
+    global outcome, error, reached_before
+    outcome, error = "passed", ""
+    reached_before = reached() if reached else None
+    write(test=nodeid)
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """Record the worst outcome of a test's phases and subtests; an expected failure is a pass."""
+    global outcome, error
+    if report.failed and outcome != "failed":
+        outcome, error = "failed", first_line(report.longreprtext)
+    elif report.skipped and outcome == "passed" and not hasattr(report, "wasxfail"):
+        outcome = "skipped"
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    """Record the outcome of a test."""
+    if reached and reached() != reached_before:
+        write(reached=nodeid)
+    write(test=nodeid, outcome=outcome, error=error)
