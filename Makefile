@@ -38,6 +38,7 @@ upstreams: setup
 	@planners/dimspec/upstream/install.sh $(BIN)/python upstreams
 	@planners/reshard/upstream/install.sh $(BIN)/python upstreams
 	@planners/experts/upstream/install.sh $(BIN)/python upstreams
+	@planners/placement/upstream/install.sh $(BIN)/python upstreams
 
 # MINUTES limits the time for measuring; the headlines come first.
 report: setup

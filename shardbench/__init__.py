@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # for mypy and editors; at run time, the table below counts
     from planners.embedding.plan_cache.cache import PlanCache
     from planners.embedding.plan_files.loader import JsonPlanLoader, plan_constraints
     from planners.experts.drop_in.accelerate import accelerate_experts
+    from planners.placement.drop_in.accelerate import accelerate_autoparallel
     from shardbench.step import compare_step
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Planner",
     "PlannerProvider",
     "accelerate",
+    "accelerate_autoparallel",
     "accelerate_colossalai",
     "accelerate_experts",
     "accelerate_optimizer",
@@ -45,6 +47,7 @@ _HOMES = {
     "Planner": "planners.embedding.drop_in.planner:Planner",
     "PlannerProvider": "planners.embedding.drop_in.provider:PlannerProvider",
     "accelerate": "planners.dtensor.accelerate:accelerate",
+    "accelerate_autoparallel": "planners.placement.drop_in.accelerate:accelerate_autoparallel",
     "accelerate_colossalai": "planners.dimspec.upstream.accelerate:accelerate",
     "accelerate_experts": "planners.experts.drop_in.accelerate:accelerate_experts",
     "accelerate_optimizer": "planners.dtensor.optimizer.accelerate:accelerate_optimizer",
@@ -54,7 +57,10 @@ _HOMES = {
     "plan_constraints": "planners.embedding.plan_files.loader:plan_constraints",
 }
 
-_PACKAGES = {"fbgemm_gpu": "fbgemm-gpu, or fbgemm-gpu-cpu where there is no CUDA"}
+_PACKAGES = {
+    "autoparallel": "git+https://github.com/meta-pytorch/autoparallel",
+    "fbgemm_gpu": "fbgemm-gpu, or fbgemm-gpu-cpu where there is no CUDA",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from planners.placement.problem import PlacementProblem, Plan
 
 _SMALL = "blocks[blocks=4]/captured:1"
+_AMPLE = "blocks[blocks=4,spare=10]/captured:1"
 _LARGE = "blocks[blocks=60,ops=20,states=8]/captured:1"
-_LADDER = ("descent", "descent-compiled", "ilp", "certified")
+_LADDER = ("descent", "descent-compiled", "trws", "lp", "ilp", "certified")
 
 FAMILY: Family["PlacementProblem", "Plan"] = Family(
     name="placement",
@@ -38,11 +39,13 @@ FAMILY: Family["PlacementProblem", "Plan"] = Family(
     benchmarks=("blocks[blocks=2]/captured:1",),
     studies=(
         Study(_SMALL, _LADDER, "four blocks"),
+        Study(_AMPLE, _LADDER, "four blocks with ample memory"),
         Study(_LARGE, ("descent", "descent-compiled", "certified"), "sixty blocks", large=True),
     ),
     place=60,
     abilities=Abilities(
         planning="planners.placement.planning:PLANNING",
+        capture="planners.placement.drop_in.accelerate:capturing",
         explain="planners.placement.explaining:explain",
         figures="planners.placement.implementation:figures",
     ),

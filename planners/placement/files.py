@@ -3,7 +3,7 @@
 import gzip
 import io
 import zlib
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -98,6 +98,26 @@ def read_problem(path: str) -> PlacementProblem:
     if (edges[0] == edges[1]).any():
         raise UsageError(f"{path}: an edge must connect two different nodes.")
     return made
+
+
+def contest_form(problem: PlacementProblem) -> dict[str, Any]:
+    """Return a problem as JSON types, in the form of the contest's files."""
+
+    def rows(numbers: Ints, begins: Ints) -> _Rows:
+        return [part.tolist() for part in np.split(numbers, begins[1:-1])]
+
+    nodes = _Nodes(
+        intervals=list(zip(problem.start.tolist(), problem.end.tolist(), strict=True)),
+        costs=rows(problem.cost, problem.first),
+        usages=rows(problem.usage, problem.first),
+    )
+    edges = _Edges(
+        nodes=list(zip(problem.tail.tolist(), problem.head.tolist(), strict=True)),
+        costs=rows(problem.pairs, problem.offset) if len(problem.tail) else [],
+    )
+    form = _File(_Problem(nodes, edges, problem.limit, problem.name))
+    builtins: dict[str, Any] = msgspec.to_builtins(form)
+    return builtins
 
 
 def _flat(rows: _Rows) -> tuple[Ints, Ints]:

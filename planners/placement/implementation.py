@@ -85,16 +85,13 @@ def quality(problem: PlacementProblem, decision: Plan) -> Mapping[str, float]:
 @contextmanager
 def observe(recorder: Recorder) -> Iterator[None]:
     """Record the phases and counters of every search that runs in the `with` block."""
-    from planners.placement.search import dual, forest, reduction, rules
+    from planners.placement.search import dual, forest
     from planners.placement.search.linear import Programme
+    from planners.placement.search.reduction import Reduction
 
     with replaced(
         (
-            (
-                reduction,
-                "reduce_all",
-                recorder.timed("reduce", rules.reduce_all, "reductions"),
-            ),
+            (Reduction, "run", recorder.timed("reduce", Reduction.run, "reductions")),
             (dual, "pass_messages", recorder.timed("bound", dual.pass_messages, "sweeps")),
             (forest, "forest_steps", recorder.timed("search", forest.forest_steps, "searches")),
             (Programme, "relax", recorder.timed("programme", Programme.relax)),

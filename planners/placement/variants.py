@@ -8,29 +8,43 @@ from planners.placement.family import FAMILY
 if TYPE_CHECKING:
     from planners.placement.problem import PlacementProblem, Plan
 
-_MOST_PAIRS_OF_ILP = 500_000
+_MOST_PAIRS_OF_PROGRAMMES = 500_000
 
 
 @FAMILY.variant("descent", reference=True, source="Besag 1986, iterated conditional modes")
 def descent(problem: "PlacementProblem") -> "Prepared[Plan]":
     """From the smallest states, each op in turn takes its cheapest state that fits, in Python"""
-    return Prepared(lambda: _descended(problem, is_compiled=False))
+    from planners.placement.search.published import by_descent
+
+    return Prepared(lambda: by_descent(problem, is_compiled=False))
 
 
 @FAMILY.variant("descent-compiled", same_as="descent", source="shardbench")
 def descent_compiled(problem: "PlacementProblem") -> "Prepared[Plan]":
     """As descent, with compiled loops"""
-    _descended(problem, is_compiled=True)  # loads the machine code
-    return Prepared(lambda: _descended(problem, is_compiled=True))
+    from planners.placement.search.published import by_descent
+
+    by_descent(problem, is_compiled=True)  # loads the machine code
+    return Prepared(lambda: by_descent(problem, is_compiled=True))
 
 
-def _descended(problem: "PlacementProblem", is_compiled: bool) -> "Plan":
-    from planners.placement.problem import Plan
-    from planners.placement.search.descent import descended, smallest
-    from planners.placement.search.graph import graph_of
+@FAMILY.variant("trws", source="meta-pytorch/autoparallel#484")
+def trws(problem: "PlacementProblem") -> "Prepared[Plan]":
+    """TRW-S without a price of memory, then descent; its plan may not fit"""
+    from planners.placement.search.published import by_messages
+    from planners.placement.search.warm_up import warm_up
 
-    graph = graph_of(problem)
-    return Plan(descended(graph, smallest(graph), is_compiled))
+    warm_up()
+    return Prepared(lambda: by_messages(problem))
+
+
+@FAMILY.variant("lp", source="meta-pytorch/autoparallel#521")
+def lp(problem: "PlacementProblem") -> "Prepared[Plan]":
+    """The linear relaxation of ilp; each op takes the state with the largest fraction"""
+    from planners.placement.search.published import by_rounding
+
+    _check_size(problem)
+    return Prepared(lambda: by_rounding(problem))
 
 
 @FAMILY.variant("ilp", source="meta-pytorch/autoparallel, optimize_sharding.py")
@@ -38,11 +52,15 @@ def ilp(problem: "PlacementProblem") -> "Prepared[Plan]":
     """The integer programme of the whole problem, as AutoParallel builds it, solved by HiGHS"""
     from planners.placement.search.certified import by_programme
     from planners.placement.search.graph import graph_of
-    from planners.placement.search.reduction import unreduced
+    from planners.placement.search.reduction import Reduced
 
-    if len(problem.pairs) > _MOST_PAIRS_OF_ILP:
-        raise NotApplicable(f"It takes problems with at most {_MOST_PAIRS_OF_ILP:,} pairs.")
-    return Prepared(lambda: by_programme(unreduced(graph_of(problem)), problem.seconds))
+    _check_size(problem)
+    return Prepared(lambda: by_programme(Reduced(graph_of(problem)), problem.seconds))
+
+
+def _check_size(problem: "PlacementProblem") -> None:
+    if len(problem.pairs) > _MOST_PAIRS_OF_PROGRAMMES:
+        raise NotApplicable(f"It takes problems with at most {_MOST_PAIRS_OF_PROGRAMMES:,} pairs.")
 
 
 @FAMILY.variant("forests", source="shardbench")

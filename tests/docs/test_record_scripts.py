@@ -22,6 +22,7 @@ SMALL = {
         2,
     ),
     "plan_cache.py": ("6x4", 3),
+    "placement_problems.py": ("blocks[blocks=1,seconds=1]", 1),
     "plan_into_job.py": ("8 8", 6),
     "remedies.py": ("0 1", 2),
     "replanning.py": ("12x16", 2),

@@ -2,22 +2,34 @@
 
 import json
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
+from time import monotonic
 
 import numpy as np
 import pytest
+from naive_rules import applicable
 from small_problems import best_cost, choices, small_problem
 
-from harness.contract import InfeasibleDecision, UsageError, WorkloadSpec
+from harness.contract import (
+    InfeasibleDecision,
+    NotApplicable,
+    Question,
+    Recorder,
+    UsageError,
+    WorkloadSpec,
+)
+from planners.placement import FAMILY
+from planners.placement.explaining import explain
 from planners.placement.files import read_problem
 from planners.placement.generated import generated
 from planners.placement.implementation import build, quality, validate
-from planners.placement.problem import FORBIDDEN, Plan, cost_of, peak_of
+from planners.placement.problem import FORBIDDEN, Plan, chosen_pairs, cost_of, peak_of
 from planners.placement.search.certified import by_search, certified, quick_bound
 from planners.placement.search.descent import descended, smallest
 from planners.placement.search.dual import proven
-from planners.placement.search.graph import graph_of
-from planners.placement.search.halves import Halves
+from planners.placement.search.graph import BARRED, graph_of
 from planners.placement.search.reduction import reduced
+from planners.placement.search.warm_up import warm_up
 from planners.placement.workloads import BlocksParameters, brings
 
 SEEDS = range(40)
@@ -41,22 +53,22 @@ def test_certified_finds_the_best_choice_and_its_bound_is_below(seed: int):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_choices_of_a_reduced_graph_cost_and_use_what_they_do_in_the_whole(seed: int):
-    """Every choice of the reduced graph has the cost of its lifted choice, and fits if that does"""
+    """No rule applies any more; a choice costs what its lifted choice does, and fits if it does"""
     problem = small_problem(seed)
     try:
         small = reduced(graph_of(problem))
     except InfeasibleDecision:
         assert best_cost(problem) is None
         return
+    assert applicable(small.graph) == set()
     random = np.random.default_rng(seed)
     for _ in range(20):
-        choice = random.integers(0, np.diff(small.graph.first))
+        choice = random.integers(0, small.graph.widths)
         whole = small.lifted(choice)
         cost = small.graph.cost_of(choice)
         if cost < 2**50:
             assert cost == cost_of(problem, whole)
-        fits = bool((small.graph.used_by(choice) <= small.graph.capacity).all())
-        assert fits == (peak_of(problem, whole) <= problem.limit)
+        assert small.graph.fits(choice) == (peak_of(problem, whole) <= problem.limit)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -68,20 +80,21 @@ def test_the_proof_holds_for_any_messages_and_prices(seed: int):
         return
     graph = graph_of(problem)
     random = np.random.default_rng(seed)
-    halves = Halves(graph)
     for size in (0.1, 10.0, 1e30):
-        messages = random.normal(0.0, size, halves.message[-1])
+        messages = random.normal(0.0, size, graph.message[-1])
         prices = random.exponential(min(size, 100.0), len(graph.capacity))
-        assert proven(graph, halves, messages, prices) <= best
+        assert proven(graph, messages, prices) <= best
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_memory_at_the_moments_has_the_same_peak_as_at_all_times(seed: int):
-    """Leaving out times at which memory cannot peak changes no peak."""
+def test_a_choice_fits_at_the_moments_if_it_fits_at_all_times(seed: int):
+    """Leaving out times and blocks that cannot matter changes no answer."""
     problem = small_problem(seed)
     graph = graph_of(problem)
     for choice in choices(problem)[::7]:
-        assert int(graph.used_by(choice).max(initial=0)) == peak_of(problem, choice)
+        assert graph.fits(choice) == (peak_of(problem, choice) <= problem.limit)
+        cost = cost_of(problem, choice)
+        assert min(graph.cost_of(choice), BARRED) == min(cost, BARRED)
 
 
 def test_a_search_by_forests_fits_and_is_near_the_programme():
@@ -100,6 +113,65 @@ def test_descent_is_the_same_in_python_and_compiled():
     graph = graph_of(generated("blocks", BlocksParameters(blocks=2)))
     start = smallest(graph)
     assert np.array_equal(descended(graph, start, False), descended(graph, start, True))
+
+
+def decided(name: str, spare: float) -> Plan:
+    """Return the plan of a variant for four blocks with more memory than the least."""
+    problem = generated("blocks", BlocksParameters(blocks=4, spare=spare))
+    plan = FAMILY.find(name).prepared(problem).run()
+    validate(problem, plan)
+    return plan
+
+
+@pytest.mark.parametrize("name", ["trws", "lp"])
+def test_an_approximate_solver_plans_where_memory_is_ample(name: str):
+    """Its bound is below the cost of the best plan, and a plan that does not fit is refused."""
+    problem = generated("blocks", BlocksParameters(blocks=4, spare=10))
+    best = cost_of(problem, decided("certified", spare=10).choice)
+    plan = decided(name, spare=10)
+    assert plan.bound <= best <= cost_of(problem, plan.choice) <= 1.05 * best
+    with pytest.raises(NotApplicable, match="memory"):
+        decided(name, spare=0)
+
+
+def test_a_plan_is_explained():
+    """More memory saves what a plan for it costs less; the dearest conversions are named."""
+    problem = generated("blocks", BlocksParameters(blocks=2)).limited(3)
+    plan = certified(problem)
+    told = explain(problem, plan, Question(top=3))
+    nodes, conversions = told.sections
+    assert len(nodes.rows) == len(conversions.rows) == 3
+    assert told.document["saved"] >= 0
+    costs = [row[2] for row in conversions.rows]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[0] == chosen_pairs(problem, plan.choice).max()
+
+
+def test_the_work_of_a_search_is_counted():
+    """Reductions, sweeps and rounds of search are counted and timed."""
+    problem = generated("blocks", BlocksParameters(blocks=2)).limited(1)
+    variant, recorder = FAMILY.find("forests").prepared(problem), Recorder()
+    with FAMILY.work.observe(recorder), recorder.call():
+        variant.run()
+    assert recorder.counters["reductions"] == 1
+    assert recorder.counters["sweeps"] > 1
+    assert recorder.counters["searches"] > 1
+    assert {"reduce", "bound", "search"} <= recorder.phases.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("blocks", "states"), [(650, 10), (1360, 10)])
+def test_a_problem_of_the_largest_size_ends_in_the_limit(blocks: int, states: int):
+    """65,000 nodes are read, reduced and planned in time, within 12 GB."""
+    asked = BlocksParameters(blocks=blocks, ops=24, states=states, seconds=60)
+    problem = generated("blocks", asked).limited(60)
+    warm_up()
+    began = monotonic()
+    plan = certified(problem)
+    assert monotonic() - began < 75
+    validate(problem, plan)
+    assert 0 < plan.bound <= cost_of(problem, plan.choice)
+    assert getrusage(RUSAGE_SELF).ru_maxrss < 12e6  # KiB
 
 
 def test_a_plan_that_is_forbidden_or_too_large_is_refused():
@@ -144,6 +216,7 @@ def test_a_file_of_the_contest_is_rated_exactly(tmp_path: Path):
     ("part", "key", "value", "refusal"),
     [
         ("nodes", "costs", [[1, 2]], "an interval"),
+        ("nodes", "costs", [[], [3]], "a usage for each cost"),
         ("nodes", "usages", [[5], [2]], "a usage for each cost"),
         ("nodes", "costs", [[-1, 2], [3]], "no problem of the contest"),
         ("edges", "nodes", [[0, 2]], "nodes that exist"),

@@ -5,7 +5,6 @@ and show that a branch is impossible without a solver. What a solver calls infea
 such a branch keeps the bound of its parent and is split again.
 """
 
-from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 from time import monotonic
@@ -16,7 +15,6 @@ from harness.contract import InfeasibleDecision
 from planners.placement.problem import Bools
 from planners.placement.search.dual import Floats, proven
 from planners.placement.search.graph import BARRED, Graph
-from planners.placement.search.halves import Halves
 from planners.placement.search.linear import Programme
 from planners.placement.search.reduction import reduced
 
@@ -32,14 +30,14 @@ def branched(graph: Graph, cost: int, deadline: float) -> int:
     while waiting and waiting[0][0] < least and monotonic() < deadline:
         bound, _, branch, fractions = heappop(waiting)
         for allowed in _split(branch, fractions):
-            part = replace(branch, cost=np.where(allowed, branch.cost, BARRED))
+            part = branch._replace(cost=np.where(allowed, branch.cost, BARRED))
             try:
                 smaller = reduced(part).graph
             except InfeasibleDecision:
                 continue
             own, fractions = relaxed(smaller, cost, deadline)
             own = max(bound, own)
-            if own >= cost * (1 - _CLOSE) or not smaller.nodes:
+            if own >= cost * (1 - _CLOSE) or len(smaller.cost) == smaller.nodes:
                 least = min(least, own)
             else:
                 heappush(waiting, (own, next(order), smaller, fractions))
@@ -51,18 +49,15 @@ def relaxed(graph: Graph, about: float, deadline: float) -> tuple[int, Floats | 
 
     The bound is a trivial one if the relaxation is not solved until the deadline.
     """
-    if not graph.nodes:
-        return graph.constant, None
-    halves = Halves(graph)
-    programme = Programme(graph, halves, about)
+    programme = Programme(graph, about)
     fractions = programme.relax(deadline)
-    return proven(graph, halves, programme.messages, programme.prices), fractions
+    return proven(graph, programme.messages, programme.prices), fractions
 
 
 def _split(graph: Graph, fractions: Floats | None) -> tuple[Bools, Bools]:
     """Return two parts of the states: of the node whose largest fraction is least, half each."""
     if fractions is None:  # no relaxation: the node with most states
-        node = int(np.argmax(np.diff(graph.first)))
+        node = int(np.argmax(graph.widths))
         fractions = np.ones(len(graph.cost)) / len(graph.cost)
     else:
         node = int(np.argmin(np.maximum.reduceat(fractions, graph.first[:-1])))

@@ -10,16 +10,13 @@ import math
 from dataclasses import replace
 from time import monotonic
 
-import numpy as np
-
 from harness.contract import InfeasibleDecision
-from planners.placement.problem import PlacementProblem, Plan, cost_of
+from planners.placement.problem import Choice, PlacementProblem, Plan, cost_of
 from planners.placement.search.branching import branched, relaxed
 from planners.placement.search.descent import descended, smallest
 from planners.placement.search.dual import Dual, proven
 from planners.placement.search.forest import ForestSearch
-from planners.placement.search.graph import BARRED, graph_of
-from planners.placement.search.halves import Halves
+from planners.placement.search.graph import BARRED, Graph, graph_of
 from planners.placement.search.linear import Programme
 from planners.placement.search.reduction import Reduced, reduced
 
@@ -45,42 +42,42 @@ def certified(problem: PlacementProblem) -> Plan:
 def by_programme(small: Reduced, seconds: float) -> Plan:
     """Return the integer programme's plan, with the bound of its relaxation."""
     deadline = monotonic() + seconds
-    graph, halves = small.graph, Halves(small.graph)
-    if not graph.nodes:  # the reductions have decided everything
-        return Plan(small.lifted(np.zeros(0, dtype=np.int64)), graph.constant)
-    start = descended(graph, smallest(graph))
-    cost = graph.cost_of(start)
-    first = start if cost < BARRED else None
-    programme = Programme(graph, halves, float(cost) if first is not None else 1e9)
+    graph = small.graph
+    start, cost = _started(graph)
+    programme = Programme(graph, 1e9 if start is None else cost)
     is_relaxed = programme.relax(deadline) is not None
-    bound = proven(graph, halves, programme.messages, programme.prices) if is_relaxed else 0
-    choice = programme.solve(deadline, first)
-    if choice is None:
-        raise InfeasibleDecision("No plan within the limit on memory was found in time.")
-    return Plan(small.lifted(choice), bound)
+    bound = proven(graph, programme.messages, programme.prices) if is_relaxed else 0
+    return Plan(small.lifted(_found(programme.solve(deadline, start))), bound)
 
 
 def by_search(small: Reduced, seconds: float) -> Plan:
     """Take turns: prices from the cost of a plan, then a better plan from the prices."""
     deadline = monotonic() + seconds
-    graph, dual = small.graph, Dual(small.graph)
-    start = descended(graph, smallest(graph))
-    cost = graph.cost_of(start)
-    target = float(cost) if cost < BARRED else math.inf
+    dual = Dual(small.graph)
+    start, target = _started(small.graph)
     search = None
     for turn, (of_dual, of_search) in enumerate(_TURNS):
-        until = monotonic() + of_dual * seconds
-        while monotonic() < until:
-            choice = dual.sweep(target)
-        if search is None:
-            search = ForestSearch(dual, choice)
+        choice = dual.run(monotonic() + of_dual * seconds, target)
+        search = search or ForestSearch(dual, choice)
         search.run(min(deadline, monotonic() + of_search * seconds), seed=turn)
         target = min(target, search.cost)
     assert search is not None
-    best = search.best if search.cost < cost else start
-    if best is None or graph.cost_of(best) >= BARRED:
+    best = start if target < search.cost else search.best
+    return Plan(small.lifted(_found(best)), dual.proven())
+
+
+def _started(graph: Graph) -> tuple[Choice | None, float]:
+    """Return the plan of coordinate descent and its cost; None and infinity if it is forbidden."""
+    start = descended(graph, smallest(graph))
+    cost = graph.cost_of(start)
+    fits = cost < BARRED and graph.fits(start)
+    return (start, float(cost)) if fits else (None, math.inf)
+
+
+def _found(choice: Choice | None) -> Choice:
+    if choice is None:
         raise InfeasibleDecision("No plan within the limit on memory was found in time.")
-    return Plan(small.lifted(best), dual.proven())
+    return choice
 
 
 def quick_bound(problem: PlacementProblem) -> int:

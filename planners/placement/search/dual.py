@@ -7,14 +7,13 @@ floats and need no precision: `proven` computes the bound from them again, in wh
 """
 
 import math
+from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planners.placement.compiled import compiled
 from planners.placement.problem import Choice, Ints
-from planners.placement.search.graph import Graph
-from planners.placement.search.halves import Halves
+from planners.placement.search.graph import Graph, compiled
 
 Floats = NDArray[np.float64]
 
@@ -28,48 +27,35 @@ class Dual:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.halves = Halves(graph)
         self.pairs = graph.pairs.astype(np.float64)
-        self.messages = np.zeros(self.halves.message[-1])
+        self.messages = np.zeros(graph.message[-1])
         self.prices = np.zeros(len(graph.capacity))
         self.bound = -math.inf
         self.best = (self.messages, self.prices)
         self.used = graph.capacity.astype(np.float64)
         self.step = 0.05
         self._stalled = 0
-        self._widths = np.diff(graph.first)[graph.owner]
 
-    def priced(self) -> Floats:
-        """Return the costs of states with their memory at the prices."""
-        graph = self.graph
-        paid = np.concatenate([[0.0], np.cumsum(self.prices)])
-        of_block = paid[graph.end] - paid[graph.begin]
-        costs = graph.cost.astype(np.float64)
-        add_blocks(costs, graph.first, graph.owner, graph.block, graph.usage, of_block)
-        return costs
+    def run(self, deadline: float, target: float) -> Choice:
+        """Sweep until the time of the monotonic clock, at least once; return the last choice."""
+        while True:
+            choice = self.sweep(target)
+            if monotonic() >= deadline:
+                return choice
 
     def sweep(self, target: float = math.inf) -> Choice:
         """Pass messages forward and back, change the prices, and return a choice.
 
         `target` is the cost of a plan; the bound never passes it.
         """
-        graph, halves = self.graph, self.halves
+        # 1. The costs of states, with their memory at the prices.
+        graph, paid = self.graph, np.concatenate([[0.0], np.cumsum(self.prices)])
+        costs = graph.cost.astype(np.float64)
+        add_blocks(graph, paid[graph.end] - paid[graph.begin], costs)
         choice = np.zeros(graph.nodes, dtype=np.int64)
-        bound = pass_messages(
-            graph.first,
-            self.priced(),
-            graph.tail,
-            graph.head,
-            graph.offset,
-            self.pairs,
-            halves.begins,
-            halves.halves,
-            halves.message,
-            self.messages,
-            choice,
-        )
+        bound = pass_messages(graph, costs, self.pairs, self.messages, choice)
         bound += graph.constant - float(self.prices @ graph.capacity)
-        # 1. Keep the best messages and prices; return to them after 25 sweeps without a gain.
+        # 2. Keep the best messages and prices; return to them after 25 sweeps without a gain.
         if bound > self.bound:
             if bound - self.bound > 1e-6 * abs(bound):
                 self._stalled, self.step = 0, min(1.0, 1.02 * self.step)
@@ -78,7 +64,7 @@ class Dual:
         if self._stalled > 25:
             self._stalled, self.step = 0, self.step * 0.7
             self.messages, self.prices = (array.copy() for array in self.best)
-        # 2. Polyak's step along the averaged use of memory above the capacity.
+        # 3. Polyak's step along the averaged use of memory above the capacity.
         if len(graph.capacity):
             self.used = 0.9 * self.used + 0.1 * graph.used_by(choice)
             excess = self.used - graph.capacity
@@ -91,10 +77,10 @@ class Dual:
 
     def proven(self) -> int:
         """Return a lower bound on the cost of every choice within the limit, in whole numbers."""
-        return proven(self.graph, self.halves, *self.best)
+        return proven(self.graph, *self.best)
 
 
-def proven(graph: Graph, halves: Halves, messages: Floats, prices: Floats) -> int:
+def proven(graph: Graph, messages: Floats, prices: Floats) -> int:
     """Return the bound that messages and prices prove, whatever their values.
 
     For all messages, the sum of the nodes' and edges' minima bounds the cost. For all prices of at
@@ -106,74 +92,47 @@ def proven(graph: Graph, halves: Halves, messages: Floats, prices: Floats) -> in
     whole = np.array([int(price * unit) for price in prices.tolist()], dtype=object)
     paid = np.concatenate([np.zeros(1, dtype=object), np.cumsum(whole)])
     limit = -(-_SCALE * int((whole * graph.capacity.astype(object)).sum()) // unit)
-    of_block = paid[graph.end] - paid[graph.begin]
+    states, places, block = graph.bytes_of_states()
+    of_block = (paid[graph.end] - paid[graph.begin])[block]
+    is_priced = of_block.astype(bool)
     bytes_cost = np.zeros(len(graph.cost), dtype=object)
-    widths = np.diff(graph.first)
-    for at, owner, price in zip(
-        graph.block.tolist(), graph.owner.tolist(), of_block.tolist(), strict=True
-    ):
-        if price:
-            states = slice(graph.first[owner], graph.first[owner + 1])
-            bytes_cost[states] += graph.usage[at : at + widths[owner]].astype(object) * price
+    priced = graph.usage[places[is_priced]].astype(object) * of_block[is_priced]
+    np.add.at(bytes_cost, states[is_priced], priced)
     # 2. Rounded down and limited, the cost of bytes is only smaller.
     most = 2**58
-    priced = [min(cost * _SCALE // unit, most) for cost in bytes_cost.tolist()]
-    costs = graph.cost * _SCALE + np.array(priced, dtype=np.int64)
+    paid_by = [min(cost * _SCALE // unit, most) for cost in bytes_cost.tolist()]
+    costs = graph.cost * _SCALE + np.array(paid_by, dtype=np.int64)
     # 3. No sum of messages may overflow.
-    degree = int(np.diff(halves.begins).max(initial=0))
+    degree = int(np.diff(graph.first_half).max(initial=0))
     largest = float(most // (degree + 1))
     rounded = np.rint(np.clip(messages * _SCALE, -largest, largest)).astype(np.int64)
-    nodes, edges = least_sums(
-        graph.first,
-        costs,
-        graph.tail,
-        graph.head,
-        graph.offset,
-        graph.pairs,
-        halves.begins,
-        halves.halves,
-        halves.message,
-        rounded,
-        _SCALE,
-    )
+    nodes, edges = least_sums(graph, costs, rounded, _SCALE)
     total = sum(nodes.tolist()) + sum(edges.tolist()) - limit
     return graph.constant - int(-total // _SCALE)
 
 
 @compiled
-def add_blocks(
-    costs: Floats, first: Ints, owner: Ints, block: Ints, usage: Ints, of_block: Floats
-) -> None:
+def add_blocks(graph: Graph, of_block: Floats, costs: Floats) -> None:
     """Add to the costs of states the bytes of their blocks at the blocks' prices."""
-    for b in range(len(owner)):
+    for b in range(len(of_block)):
         if of_block[b] > 0:
-            begin = first[owner[b]]
-            for s in range(first[owner[b] + 1] - begin):
-                costs[begin + s] += usage[block[b] + s] * of_block[b]
+            begin = graph.first[graph.owner[b]]
+            for s in range(graph.first[graph.owner[b] + 1] - begin):
+                costs[begin + s] += graph.usage[graph.block[b] + s] * of_block[b]
 
 
 @compiled
 def pass_messages(
-    first: Ints,
-    costs: Floats,
-    tail: Ints,
-    head: Ints,
-    offset: Ints,
-    pairs: Floats,
-    begins: Ints,
-    halves: Ints,
-    message: Ints,
-    messages: Floats,
-    choice: Choice,
+    graph: Graph, costs: Floats, pairs: Floats, messages: Floats, choice: Choice
 ) -> float:
     """Pass messages forward and back in the order of nodes; return the bound, fill `choice`.
 
     A message is what a node has given to an edge. After a node collects from an edge, the minimum
     of the edge is 0 for each of the node's states; so the bound is what the nodes keep.
     """
-    nodes, bound, widest = len(first) - 1, 0.0, 0
-    for node in range(nodes):
-        widest = max(widest, first[node + 1] - first[node])
+    first, tail, head, offset = graph.first, graph.tail, graph.head, graph.offset
+    begins, halves, message = graph.first_half, graph.halves, graph.message
+    nodes, bound, widest = len(first) - 1, 0.0, np.max(first[1:] - first[:-1])
     total, decided = np.empty(widest), np.empty(widest)
     for way in range(2):
         for position in range(nodes):
@@ -227,20 +186,10 @@ def pass_messages(
 
 
 @compiled
-def least_sums(
-    first: Ints,
-    costs: Ints,
-    tail: Ints,
-    head: Ints,
-    offset: Ints,
-    pairs: Ints,
-    begins: Ints,
-    halves: Ints,
-    message: Ints,
-    messages: Ints,
-    scale: int,
-) -> tuple[Ints, Ints]:
+def least_sums(graph: Graph, costs: Ints, messages: Ints, scale: int) -> tuple[Ints, Ints]:
     """Return the minimum of each node without its messages, and of each edge with them."""
+    first, tail, head, offset = graph.first, graph.tail, graph.head, graph.offset
+    begins, halves, message = graph.first_half, graph.halves, graph.message
     of_node, of_edge = np.empty(len(first) - 1, np.int64), np.empty(len(tail), np.int64)
     for node in range(len(first) - 1):
         least = np.int64(2**63 - 1)
@@ -255,7 +204,7 @@ def least_sums(
         least = np.int64(2**63 - 1)
         for s in range(first[tail[edge] + 1] - first[tail[edge]]):
             for t in range(columns):
-                total = pairs[offset[edge] + s * columns + t] * scale
+                total = graph.pairs[offset[edge] + s * columns + t] * scale
                 total += messages[message[2 * edge] + s] + messages[message[2 * edge + 1] + t]
                 least = min(least, total)
         of_edge[edge] = least

@@ -8,10 +8,9 @@ from time import monotonic
 
 import numpy as np
 
-from planners.placement.compiled import compiled
 from planners.placement.problem import Choice, Ints
 from planners.placement.search.dual import Dual, Floats
-from planners.placement.search.graph import Graph
+from planners.placement.search.graph import Graph, compiled
 
 _STEPS = 50
 _LARGEST = 1000
@@ -23,58 +22,30 @@ class ForestSearch:
 
     def __init__(self, dual: Dual, start: Choice) -> None:
         """Begin with a choice, which may use too many bytes."""
-        self.graph: Graph = dual.graph
         self.dual = dual
         self.choice = start.copy()
         self.best: Choice | None = None
         self.cost = 2**62
-        self.steps = 0
-        owner = dual.graph.owner
-        self._blocks = np.argsort(owner, kind="stable")
-        self._of_node = np.searchsorted(owner[self._blocks], np.arange(dual.graph.nodes + 1))
-        self._penalty = np.array([self._first_penalty()])
-        self._found = start.copy()
-
-    def _first_penalty(self) -> float:
-        """Return the price of a byte at the dearest moments."""
-        prices = self.dual.prices
-        return float(prices.max(initial=0.0)) or 1.0
+        # The penalty of a byte begins with the price at the dearest moment.
+        self._penalty = np.array([float(dual.prices.max(initial=0.0)) or 1.0])
 
     def run(self, deadline: float, seed: int = 0) -> None:
         """Search until the time of the monotonic clock; the steps depend on the seed."""
-        graph, halves, began = self.graph, self.dual.halves, monotonic()
+        graph, bound, began = self.dual.graph, self.dual.bound, monotonic()
         begin_random(seed)
         paid = np.concatenate([[0.0], np.cumsum(self.dual.best[1])])
-        used = graph.used_by(self.choice)
+        used, best = graph.used_by(self.choice), self.choice.copy()
+        cold = min(1.0, _FEW_NODES / graph.nodes) ** 2
         while (now := monotonic()) < deadline:
             # The temperature falls to 0. It begins with a node's share of what is left to gain.
-            share = max(min(self.cost, 2 * self.dual.bound) - self.dual.bound, 0.0) / graph.nodes
-            temperature = (
-                min(1.0, _FEW_NODES / graph.nodes) ** 2
-                * share
-                * (deadline - now)
-                / (deadline - began)
-            )
-            cost = forest_steps(
-                graph.first,
-                graph.cost,
-                graph.tail,
-                graph.head,
-                graph.offset,
-                graph.pairs,
-                halves.begins,
-                halves.halves,
-                self._of_node,
-                self._blocks,
-                graph.begin,
-                graph.end,
-                graph.block,
-                graph.usage,
-                graph.capacity,
+            share = max(min(self.cost, 2 * bound) - bound, 0.0) / graph.nodes
+            temperature = cold * share * (deadline - now) / (deadline - began)
+            cost = graph.constant + forest_steps(
+                graph,
                 paid,
                 self.choice,
                 used,
-                self._found,
+                best,
                 self._penalty,
                 temperature,
                 graph.cost_of(self.choice) - graph.constant,
@@ -82,9 +53,8 @@ class ForestSearch:
                 _STEPS,
                 _LARGEST,
             )
-            self.steps += _STEPS
-            if cost + graph.constant < self.cost:
-                self.cost, self.best = cost + graph.constant, self._found.copy()
+            if cost < self.cost:
+                self.cost, self.best = cost, best.copy()
 
 
 @compiled
@@ -95,21 +65,7 @@ def begin_random(seed: int) -> None:
 
 @compiled
 def forest_steps(
-    first: Ints,
-    cost: Ints,
-    tail: Ints,
-    head: Ints,
-    offset: Ints,
-    pairs: Ints,
-    begins: Ints,
-    halves: Ints,
-    of_node: Ints,
-    blocks: Ints,
-    begin: Ints,
-    end: Ints,
-    block: Ints,
-    usage: Ints,
-    capacity: Ints,
+    graph: Graph,
     paid: Floats,
     choice: Choice,
     used: Ints,
@@ -126,14 +82,17 @@ def forest_steps(
     `paid` has the summed multipliers before each moment, `now` the cost of the choice, `least` the
     least cost so far.
     """
+    first, cost, tail, head = graph.first, graph.cost, graph.tail, graph.head
+    offset, pairs, first_half, halves = graph.offset, graph.pairs, graph.first_half, graph.halves
+    first_block, begin, end = graph.first_block, graph.begin, graph.end
+    block, usage, capacity = graph.block, graph.usage, graph.capacity
     nodes, moments = len(first) - 1, len(capacity)
-    widest = 0
-    for node in range(nodes):
-        widest = max(widest, first[node + 1] - first[node])
-    seen = np.full(nodes, -1)
-    place = np.full(nodes, -1)
-    region, parent, edge_up = np.empty(nodes, np.int64), np.empty(nodes, np.int64), seen.copy()
-    size_limit = min(largest, nodes)
+    widest, size_limit = np.max(first[1:] - first[:-1]), min(largest, nodes)
+    seen, place, region = np.full(nodes, -1), np.full(nodes, -1), np.empty(nodes, np.int64)
+    # The members of a forest: the node, its parent's number, the matrix of the edge between them,
+    # and the strides of the matrix for states of the node and of the parent.
+    member, up = np.empty(size_limit, np.int64), np.empty(size_limit, np.int64)
+    matrix, by_own, by_up = np.empty_like(up), np.empty_like(up), np.empty_like(up)
     own = np.empty((size_limit, widest), dtype=np.int64)
     table = np.empty((size_limit, widest))
     answer = np.empty((size_limit, widest), dtype=np.int64)
@@ -161,29 +120,36 @@ def forest_steps(
         while visited < count and members < size:
             node = region[visited]
             visited += 1
-            links, up = 0, -1
-            shift = np.random.randint(begins[node + 1] - begins[node] + 1)
-            degree = begins[node + 1] - begins[node]
+            links, link = 0, -1
+            shift = np.random.randint(first_half[node + 1] - first_half[node] + 1)
+            degree = first_half[node + 1] - first_half[node]
             for at in range(degree):
-                half = halves[begins[node] + (at + shift) % degree]
+                half = halves[first_half[node] + (at + shift) % degree]
                 other = head[half >> 1] if half & 1 == 0 else tail[half >> 1]
                 if place[other] >= 0:
-                    links, up = links + 1, half
+                    links, link = links + 1, half
                 elif seen[other] != step and count < nodes:
                     seen[other] = step
                     region[count] = other
                     count += 1
             if links <= 1:
+                member[members], up[members] = node, -1
+                if links == 1:
+                    edge, is_tail = link >> 1, link & 1 == 0
+                    columns = first[head[edge] + 1] - first[head[edge]]
+                    up[members] = place[head[edge] if is_tail else tail[edge]]
+                    matrix[members] = offset[edge]
+                    by_own[members] = columns if is_tail else 1
+                    by_up[members] = 1 if is_tail else columns
                 place[node] = members
-                parent[members], edge_up[members] = node, up
                 members += 1
         # 3. The costs of each member's states, with the edges to nodes that stay as they are.
         for i in range(members):
-            node = parent[i]
+            node = member[i]
             width = first[node + 1] - first[node]
             for s in range(width):
                 own[i, s] = cost[first[node] + s]
-            for at in range(begins[node], begins[node + 1]):
+            for at in range(first_half[node], first_half[node + 1]):
                 half = halves[at]
                 edge = half >> 1
                 other = head[edge] if half & 1 == 0 else tail[edge]
@@ -196,58 +162,43 @@ def forest_steps(
                             own[i, s] += pairs[offset[edge] + choice[other] * columns + s]
             for s in range(width):
                 table[i, s] = own[i, s]
-            for at in range(of_node[node], of_node[node + 1]):
-                b = blocks[at]
+            for b in range(first_block[node], first_block[node + 1]):
                 price = dear[end[b]] - dear[begin[b]]
                 if price > 0.0:
                     for s in range(width):
                         table[i, s] += usage[block[b] + s] * price
         # 4. From the leaves to the roots: the best state of each member for its parent's state.
         for i in range(members - 1, -1, -1):
-            half = edge_up[i]
-            if half < 0:
-                state[i] = np.argmin(table[i, : first[parent[i] + 1] - first[parent[i]]])
+            width = first[member[i] + 1] - first[member[i]]
+            if up[i] < 0:
+                answer[i, 0] = np.argmin(table[i, :width])
                 continue
-            edge = half >> 1
-            node, other = parent[i], head[edge] if half & 1 == 0 else tail[edge]
-            columns = first[head[edge] + 1] - first[head[edge]]
-            up = place[other]
-            for t in range(first[other + 1] - first[other]):
-                value, state_of = np.inf, 0
-                for s in range(first[node + 1] - first[node]):
-                    at = s * columns + t if half & 1 == 0 else t * columns + s
-                    sum_of = table[i, s] + pairs[offset[edge] + at]
-                    if sum_of < value:
-                        value, state_of = sum_of, s
-                answer[i, t] = state_of
-                table[up, t] += value
+            for t in range(first[member[up[i]] + 1] - first[member[up[i]]]):
+                least_sum, best_state = np.inf, 0
+                for s in range(width):
+                    pair = pairs[matrix[i] + s * by_own[i] + t * by_up[i]]
+                    if table[i, s] + pair < least_sum:
+                        least_sum, best_state = table[i, s] + pair, s
+                answer[i, t] = best_state
+                table[up[i], t] += least_sum
         # 5. The change of cost and of memory.
         gain, is_other = 0, False
         for i in range(members):
-            half, node = edge_up[i], parent[i]
-            if half < 0:
-                gain += own[i, state[i]] - own[i, choice[node]]
-                is_other = is_other or state[i] != choice[node]
-                continue
-            edge = half >> 1
-            other = head[edge] if half & 1 == 0 else tail[edge]
-            columns = first[head[edge] + 1] - first[head[edge]]
-            t = state[place[other]]
-            s = answer[i, t]
+            s, was = answer[i, 0], choice[member[i]]
+            if up[i] >= 0:
+                t, t_was = state[up[i]], choice[member[up[i]]]
+                s = answer[i, t]
+                gain += pairs[matrix[i] + s * by_own[i] + t * by_up[i]]
+                gain -= pairs[matrix[i] + was * by_own[i] + t_was * by_up[i]]
+            gain += own[i, s] - own[i, was]
             state[i] = s
-            at = s * columns + t if half & 1 == 0 else t * columns + s
-            was = choice[node], choice[other]
-            old = was[0] * columns + was[1] if half & 1 == 0 else was[1] * columns + was[0]
-            gain += own[i, s] - own[i, choice[node]]
-            gain += pairs[offset[edge] + at] - pairs[offset[edge] + old]
-            is_other = is_other or s != choice[node]
+            is_other = is_other or s != was
         if is_other:
             change[:] = 0
             for i in range(members):
-                node = parent[i]
+                node = member[i]
                 if state[i] != choice[node]:
-                    for at in range(of_node[node], of_node[node + 1]):
-                        b = blocks[at]
+                    for b in range(first_block[node], first_block[node + 1]):
                         more = usage[block[b] + state[i]] - usage[block[b] + choice[node]]
                         change[begin[b]] += more
                         change[end[b]] -= more
@@ -264,13 +215,13 @@ def forest_steps(
                     running += change[m]
                     used[m] += running
                 for i in range(members):
-                    choice[parent[i]] = state[i]
+                    choice[member[i]] = state[i]
                 now += gain
                 over = new_over
                 if over == 0.0 and now < least:
                     least = now
                     best[:] = choice
         for i in range(members):
-            place[parent[i]] = -1
+            place[member[i]] = -1
         penalty[0] *= 0.98 if over == 0.0 else 1.01
     return least

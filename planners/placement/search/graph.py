@@ -4,22 +4,42 @@ A node of the problem has one block of memory. A node of a reduced graph stands 
 the problem, and has their blocks. Forbidden costs are `BARRED`, so that sums fit into 64 bits.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+from numba import njit
 
+from harness.contract import InfeasibleDecision
 from planners.placement.problem import Choice, Ints, PlacementProblem
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 BARRED = 2**50
 """The cost of a forbidden state or pair; every larger cost of a file counts as forbidden."""
 
+_NONE = np.zeros(0, dtype=np.int64)
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Graph:
-    """Nodes with states, edges with matrices, and blocks of memory.
+
+def compiled(function: F) -> F:
+    """Compile a function at its first call, and keep the machine code on disk.
+
+    A compiled function calls only functions of its own file, because numba's cache on disk watches
+    the file of the function alone.
+    """
+    return cast(F, njit(cache=True)(function))
+
+
+class Graph(NamedTuple):
+    """Nodes with states, edges with matrices, and blocks of memory; compiled loops take it whole.
+
+    The states, blocks and halves of a node stand together, and so have one array of their begins:
+    those of node i are from first[i] to before first[i + 1]. Half 2 * e is the tail's end of edge
+    e, half 2 * e + 1 the head's. Machine code knows the order of the fields: whoever changes it
+    must also touch the files with compiled loops.
 
     Attributes:
-        first, cost: as in the problem.
+        first, cost: the begins of the nodes' states, and the costs of states.
         tail, head, offset, pairs: as in the problem.
         owner: the node of each block.
         begin, end: the half-open interval of moments of each block.
@@ -27,6 +47,9 @@ class Graph:
         usage: the bytes.
         capacity: the bytes that all blocks together may use at each moment.
         constant: the cost to add to every choice.
+        first_half, halves: the begins of the nodes' halves, and the halves.
+        message: shape (2 * edges + 1,); where the message of each half begins.
+        first_block: the begins of the nodes' blocks, which are in the order of nodes.
     """
 
     first: Ints
@@ -42,22 +65,34 @@ class Graph:
     usage: Ints
     capacity: Ints
     constant: int = 0
+    first_half: Ints = _NONE
+    halves: Ints = _NONE
+    message: Ints = _NONE
+    first_block: Ints = _NONE
 
     @property
     def nodes(self) -> int:
         """The number of nodes."""
         return len(self.first) - 1
 
+    @property
+    def widths(self) -> Ints:
+        """The number of states of each node."""
+        return np.diff(self.first)
+
     def cost_of(self, choice: Choice) -> int:
         """Return the cost of a choice; at least BARRED if it takes something forbidden."""
-        width = np.diff(self.first)[self.head]
-        pairs = self.pairs[self.offset[:-1] + choice[self.tail] * width + choice[self.head]]
+        at = self.offset[:-1] + choice[self.tail] * self.widths[self.head] + choice[self.head]
         states = self.cost[self.first[:-1] + choice]
-        return self.constant + int(states.sum()) + int(pairs.sum())
+        return self.constant + int(states.sum()) + int(self.pairs[at].sum())
 
     def used_by(self, choice: Choice) -> Ints:
         """Return the bytes that a choice uses at each moment."""
         return self.spread(self.usage[self.block + choice[self.owner]])
+
+    def fits(self, choice: Choice) -> bool:
+        """Return whether a choice is within the capacity at every moment."""
+        return bool((self.used_by(choice) <= self.capacity).all())
 
     def spread(self, values: Ints) -> Ints:
         """Return the sum of the values of the live blocks at each moment."""
@@ -66,9 +101,25 @@ class Graph:
         np.subtract.at(change, self.end, values)
         return np.cumsum(change)[:-1]
 
+    def bytes_of_states(self) -> tuple[Ints, Ints, Ints]:
+        """Return the states of all blocks in turn, their places in `usage`, and their blocks."""
+        widths = self.widths[self.owner]
+        block, state = np.repeat(np.arange(len(widths)), widths), counting(widths)
+        return self.first[self.owner[block]] + state, self.block[block] + state, block
+
+
+def counting(lengths: Ints) -> Ints:
+    """Return 0, 1, ... up to before each length, for one length after the other."""
+    return np.arange(int(lengths.sum())) - np.repeat(begins_of(lengths)[:-1], lengths)
+
+
+def begins_of(lengths: Ints) -> Ints:
+    """Return where each of consecutive parts begins, and the end of all."""
+    return np.concatenate([[0], np.cumsum(lengths)])
+
 
 def graph_of(problem: PlacementProblem) -> Graph:
-    """Return the graph of a problem.
+    """Return the graph of a problem; raises InfeasibleDecision if the memory is too small.
 
     Memory can peak only at moments when a node starts and no other one starts before the next end
     (these are the maximal cliques of the interval graph), so all other times are left out.
@@ -78,37 +129,42 @@ def graph_of(problem: PlacementProblem) -> Graph:
     times = np.unique(np.concatenate([start, end]))
     starts, ends = np.isin(times, start), np.isin(times, end)
     moments = times[:-1][starts[:-1] & ends[1:]]
-    return Graph(
-        first=problem.first,
-        cost=np.minimum(problem.cost, BARRED),
-        tail=problem.tail,
-        head=problem.head,
-        offset=problem.offset,
-        pairs=np.minimum(problem.pairs, BARRED),
-        owner=alive,
-        begin=np.searchsorted(moments, start),
-        end=np.searchsorted(moments, end),
-        block=problem.first[alive],
-        usage=problem.usage,
-        capacity=np.full(len(moments), problem.limit, dtype=np.int64),
+    return tightened(
+        Graph(
+            first=problem.first,
+            cost=np.minimum(problem.cost, BARRED),
+            tail=problem.tail,
+            head=problem.head,
+            offset=problem.offset,
+            pairs=np.minimum(problem.pairs, BARRED),
+            owner=alive,
+            begin=np.searchsorted(moments, start),
+            end=np.searchsorted(moments, end),
+            block=problem.first[alive],
+            usage=problem.usage,
+            capacity=np.full(len(moments), problem.limit, dtype=np.int64),
+        )
     )
 
 
-def fewest_moments(graph: Graph) -> Graph:
-    """Return the graph without blocks of equal states, and without moments that cannot overflow.
+def tightened(graph: Graph) -> Graph:
+    """Return an equal graph with only the moments and blocks that matter, and with its halves.
 
-    The least bytes of every block are taken from the capacity.
+    Raises InfeasibleDecision if even the smallest states do not fit into memory.
     """
-    widths = np.diff(graph.first)[graph.owner]
-    at = np.repeat(graph.block, widths) + counting(widths)
-    begins = np.cumsum(widths) - widths
-    usage = graph.usage[at]
+    # 1. The least bytes of every block are taken from the capacity.
+    states, places, block = graph.bytes_of_states()
+    widths = graph.widths[graph.owner]
+    usage, begins = graph.usage[places], begins_of(widths)[:-1]
     least = np.minimum.reduceat(usage, begins) if len(begins) else begins
     most = np.maximum.reduceat(usage, begins) if len(begins) else begins
+    usage -= least[block]
     capacity = graph.capacity - graph.spread(least)
-    # 1. Moments at which even the largest states of all blocks fit cannot bind.
+    if capacity.min(initial=0) < 0:
+        raise InfeasibleDecision("Even the smallest states do not fit into memory.")
+    # 2. Moments at which even the largest states of all blocks fit cannot bind. Of the moments
+    # between two starts or ends of blocks that vary, only the tightest can bind.
     binds = graph.spread(most - least) > capacity
-    # 2. Of the moments between two ends or starts of blocks that vary, only the tightest can bind.
     varies = (most > least) & (graph.end > graph.begin)
     changes = np.zeros(len(capacity) + 1, dtype=bool)
     changes[graph.begin[varies]] = changes[graph.end[varies]] = True
@@ -117,28 +173,38 @@ def fewest_moments(graph: Graph) -> Graph:
     order = order[binds[order]]
     _, tightest = np.unique(stretch[order], return_index=True)
     kept = np.sort(order[tightest])
-    # 3. Blocks that are alive at no such moment cannot matter.
+    # 3. Blocks that are alive at no such moment do not matter. Blocks of a node that are alive at
+    # the same moments become one.
     begin, end = np.searchsorted(kept, graph.begin), np.searchsorted(kept, graph.end)
-    matters = varies & (end > begin)
-    states = np.repeat(matters, widths)
-    return Graph(
-        graph.first,
-        graph.cost,
-        graph.tail,
-        graph.head,
-        graph.offset,
-        graph.pairs,
-        owner=graph.owner[matters],
-        begin=begin[matters],
-        end=end[matters],
-        block=np.cumsum(widths[matters]) - widths[matters],
-        usage=(usage - np.repeat(least, widths))[states],
+    matters = np.flatnonzero(varies & (end > begin))
+    moments = len(kept) + 1
+    key = ((graph.owner * moments + begin) * moments + end)[matters]
+    _, at, which = np.unique(key, return_index=True, return_inverse=True)
+    owner = graph.owner[matters][at]
+    block_of = np.full(len(widths), -1)
+    block_of[matters] = which
+    begins = begins_of(graph.widths[owner])
+    summed = np.zeros(begins[-1], dtype=np.int64)
+    taken = block_of[block] >= 0
+    state = states - graph.first[graph.owner[block]]
+    np.add.at(summed, (begins[block_of[block]] + state)[taken], usage[taken])
+    # 4. The least cost of every node is a part of the constant.
+    cheapest = np.minimum.reduceat(graph.cost, graph.first[:-1])
+    cost = np.where(graph.cost < BARRED, graph.cost - np.repeat(cheapest, graph.widths), graph.cost)
+    # 5. The halves of each node.
+    ends = np.stack([graph.tail, graph.head], axis=1).ravel()
+    halves, nodes = np.argsort(ends, kind="stable"), np.arange(graph.nodes + 1)
+    return graph._replace(
+        cost=cost,
+        owner=owner,
+        begin=begin[matters][at],
+        end=end[matters][at],
+        block=begins[:-1],
+        usage=summed,
         capacity=capacity[kept],
-        constant=graph.constant,
+        constant=graph.constant + int(cheapest[cheapest < BARRED].sum()),
+        first_half=np.searchsorted(ends[halves], nodes),
+        halves=halves,
+        message=begins_of(graph.widths[ends]),
+        first_block=np.searchsorted(owner, nodes),
     )
-
-
-def counting(lengths: Ints) -> Ints:
-    """Return 0, 1, ... up to before each length, for one length after the other."""
-    total = int(lengths.sum())
-    return np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)

@@ -14,10 +14,14 @@ from planners.highs import Solver, is_solved
 from planners.placement.problem import Choice, Ints
 from planners.placement.search.dual import Floats
 from planners.placement.search.graph import BARRED, Graph, counting
-from planners.placement.search.halves import Halves
 
 _PEAKS = 12
 _LARGEST_COST = 1e5
+
+
+def rounded(graph: Graph, fractions: Floats) -> Choice:
+    """Return the state with the largest fraction of each node."""
+    return np.array([np.argmax(fractions[begin:end]) for begin, end in pairwise(graph.first)])
 
 
 class Programme:
@@ -27,10 +31,9 @@ class Programme:
         messages, prices: those of the last relaxation, as in `dual`.
     """
 
-    def __init__(self, graph: Graph, halves: Halves, about: float) -> None:
+    def __init__(self, graph: Graph, about: float) -> None:
         """Build the programme; costs are divided such that `about`, a known cost, is usual."""
         self.graph = graph
-        self.halves = halves
         self._scale = max(about, 1.0) / _LARGEST_COST
         self._moments: list[int] = []
         self._limits = np.maximum(graph.capacity, 1)  # rows are divided by them
@@ -38,12 +41,12 @@ class Programme:
         self._highs.setOptionValue("threads", 1)
         self._highs.setOptionValue("mip_rel_gap", 1e-7)
         self._highs.passModel(self._model())
-        self.messages = np.zeros(halves.message[-1])
+        self.messages = np.zeros(graph.message[-1])
         self.prices = np.zeros(len(graph.capacity))
 
     def _model(self) -> highspy.HighsLp:
         graph = self.graph
-        states, widths = len(graph.cost), np.diff(graph.first)
+        states, widths = len(graph.cost), graph.widths
         # 1. The columns: states, then allowed pairs.
         sizes = np.diff(graph.offset)
         edge = np.repeat(np.arange(len(graph.tail)), sizes)
@@ -52,30 +55,29 @@ class Programme:
         edge, row, column = edge[allowed], row[allowed], column[allowed]
         # 2. The rows: a state for each node; for each state of an edge's ends, its pairs add up to
         # the state. The latter have the numbers of messages.
-        begins = self.halves.message + graph.nodes
+        begins = graph.message + graph.nodes
         ends = np.stack([graph.tail, graph.head], axis=1).ravel()
         lengths = widths[ends]
         of_message = graph.first[:-1][np.repeat(ends, lengths)] + counting(lengths)
-        rows = graph.nodes + len(of_message)
-        in_state = [
-            np.arange(states),
-            np.repeat(np.arange(graph.nodes), widths),
-            np.ones(states),
-        ]
-        in_message = [of_message, graph.nodes + np.arange(len(of_message)), -np.ones(rows)]
-        in_message[2] = in_message[2][: len(of_message)]
         pairs = states + np.arange(len(allowed))
-        in_tail = [pairs, begins[2 * edge] + row, np.ones(len(allowed))]
-        in_head = [pairs, begins[2 * edge + 1] + column, np.ones(len(allowed))]
-        columns, places, values = map(
-            np.concatenate, zip(in_state, in_message, in_tail, in_head, strict=True)
+        of_pairs = np.ones(len(allowed))
+        columns = np.concatenate([np.arange(states), of_message, pairs, pairs])
+        places = np.concatenate(
+            [
+                np.repeat(np.arange(graph.nodes), widths),
+                graph.nodes + np.arange(len(of_message)),
+                begins[2 * edge] + row,
+                begins[2 * edge + 1] + column,
+            ]
         )
+        values = np.concatenate([np.ones(states), -np.ones(len(of_message)), of_pairs, of_pairs])
         order = np.argsort(columns, kind="stable")
         model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = states + len(allowed), rows
-        model.col_cost_ = np.concatenate([graph.cost, graph.pairs[allowed]]) / self._scale
+        model.num_col_, model.num_row_ = states + len(allowed), graph.nodes + len(of_message)
+        costs = np.concatenate([np.where(graph.cost < BARRED, graph.cost, 0), graph.pairs[allowed]])
+        model.col_cost_ = costs / self._scale
         model.col_lower_ = np.zeros(model.num_col_)
-        model.col_upper_ = np.ones(model.num_col_)
+        model.col_upper_ = np.concatenate([graph.cost < BARRED, of_pairs]).astype(float)
         right = np.concatenate([np.ones(graph.nodes), np.zeros(len(of_message))])
         model.row_lower_, model.row_upper_ = right, right
         model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
@@ -107,30 +109,27 @@ class Programme:
         best, least = start, 2**62 if start is None else self.graph.cost_of(start)
         while monotonic() < deadline:
             if best is not None:
-                self._begin_at(best)
+                self._highs.setSolution(
+                    states, np.arange(states, dtype=np.int32), self._whole(best)
+                )
             self._run(deadline)
             values = np.array(self._highs.getSolution().col_value)
             if len(values) < states or self._highs.getInfo().objective_function_value > 1e29:
                 break
-            first = self.graph.first
-            choice = np.array([np.argmax(values[begin:end]) for begin, end in pairwise(first)])
-            fractions = np.zeros(states)
-            fractions[first[:-1] + choice] = 1.0
-            if self._add_rows(fractions):
+            choice = rounded(self.graph, values)
+            if self._add_rows(self._whole(choice)):
                 continue
             # A solution may exceed a row by the solver's tolerance, so it is checked in integers.
-            fits = (self.graph.used_by(choice) <= self.graph.capacity).all()
-            if fits and self.graph.cost_of(choice) < least:
+            if self.graph.fits(choice) and self.graph.cost_of(choice) < least:
                 best, least = choice, self.graph.cost_of(choice)
             break
         return best
 
-    def _begin_at(self, choice: Choice) -> None:
-        states = self.graph.first[:-1] + choice
-        values = np.zeros(len(self.graph.cost))
-        values[states] = 1.0
-        index = np.arange(len(values), dtype=np.int32)
-        self._highs.setSolution(len(values), index, values)
+    def _whole(self, choice: Choice) -> Floats:
+        """Return the fractions of states that a choice takes."""
+        fractions = np.zeros(len(self.graph.cost))
+        fractions[self.graph.first[:-1] + choice] = 1.0
+        return fractions
 
     def _run(self, deadline: float) -> bool:
         """Solve until the deadline; return whether the solution is optimal."""
@@ -141,12 +140,10 @@ class Programme:
         graph = self.graph
         if not len(graph.capacity):
             return False
-        widths = np.diff(graph.first)[graph.owner]
-        at = np.repeat(graph.first[graph.owner], widths) + counting(widths)
-        taken = graph.usage[np.repeat(graph.block, widths) + counting(widths)] * fractions[at]
-        begins = np.cumsum(widths) - widths
-        used = graph.spread(np.add.reduceat(taken, begins))
-        excess = (used - graph.capacity) / self._limits
+        states, places, block = graph.bytes_of_states()
+        of_block = np.zeros(len(graph.owner))
+        np.add.at(of_block, block, graph.usage[places] * fractions[states])
+        excess = (graph.spread(of_block) - graph.capacity) / self._limits
         added = False
         for _ in range(_PEAKS):
             moment = int(np.argmax(excess))
@@ -159,16 +156,11 @@ class Programme:
         return added
 
     def _add_row(self, moment: int) -> None:
-        graph = self.graph
-        bytes_of: dict[int, int] = {}
-        for b in np.flatnonzero((graph.begin <= moment) & (moment < graph.end)).tolist():
-            node = graph.owner[b]
-            for s in range(graph.first[node + 1] - graph.first[node]):
-                state = int(graph.first[node] + s)
-                bytes_of[state] = bytes_of.get(state, 0) + int(graph.usage[graph.block[b] + s])
-        index: Ints = np.array(list(bytes_of), dtype=np.int32)
-        limit = self._limits[moment]
-        shares = np.array(list(bytes_of.values())) / limit
+        graph, limit = self.graph, self._limits[moment]
+        states, places, block = graph.bytes_of_states()
+        is_live = ((graph.begin <= moment) & (moment < graph.end))[block]
+        shares = np.bincount(states[is_live], graph.usage[places[is_live]], len(graph.cost)) / limit
+        index: Ints = np.flatnonzero(shares).astype(np.int32)
         capacity = graph.capacity[moment] / limit
-        self._highs.addRow(-highspy.kHighsInf, capacity, len(index), index, shares)
+        self._highs.addRow(-highspy.kHighsInf, capacity, len(index), index, shares[index])
         self._moments.append(moment)

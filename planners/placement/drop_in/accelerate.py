@@ -1,0 +1,123 @@
+"""Plan AutoParallel's shardings faster, or capture its problem.
+
+from shardbench import accelerate_autoparallel
+
+with accelerate_autoparallel(), AutoParallel(model, input_fn, mesh) as parallel:
+    placement = parallel.optimize_placement()
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from threading import Lock
+from typing import Any
+
+from autoparallel.optimize_sharding import ShardingOptimizer
+
+from harness.contract import InfeasibleDecision, Names, ShardbenchError, UsageError, one_line
+from planners.placement.drop_in.programme import ShardingProgramme
+from planners.placement.files import contest_form
+from planners.placement.problem import PlacementProblem, cost_of
+from planners.placement.search.certified import certified
+
+_SECONDS = 60.0
+_LARGEST_GAP = 1e-6
+_OPTIMAL = 1  # PuLP's status
+
+_switch = Lock()
+
+
+class accelerate_autoparallel(  # noqa: N801 - a call
+    AbstractContextManager["accelerate_autoparallel"]
+):
+    """Solve AutoParallel's integer programme by shardbench, until `stop` or the end of the block.
+
+    The solution has the objective that AutoParallel's own solver has, to one in a million. It is
+    put into AutoParallel's variables, which check it against all constraints. AutoParallel's own
+    solver runs where ours has no proven optimum in a minute, or a constraint has an unknown form;
+    `by_upstream` has the reasons. Raises UsageError if it is accelerated already.
+    """
+
+    def __init__(self) -> None:
+        self.solved = 0
+        self.by_upstream = Counter[str]()
+        if not _switch.acquire(blocking=False):
+            raise UsageError("AutoParallel is accelerated already; stop that one first.")
+        self._end: Callable[[], None] | None = _replacing(self._solve)
+
+    def _solve(self, optimizer: Any, upstream: Callable[[], int]) -> int:
+        try:
+            programme = ShardingProgramme(optimizer)
+            problem = programme.problem().limited(_SECONDS)
+            plan = certified(problem)
+            if cost_of(problem, plan.choice) > plan.bound * (1 + _LARGEST_GAP):
+                raise InfeasibleDecision("No plan was proven to be the best in time.")
+            programme.set_values(plan.choice)
+            wrong = [name for name, c in optimizer.prob.constraints.items() if not c.valid(1e-6)]
+            if wrong:
+                raise InfeasibleDecision(f"The plan violates {wrong[0].rpartition('_')[0]}.")
+        except Exception as error:  # of an unknown release, too
+            is_sentence = isinstance(error, ShardbenchError)
+            self.by_upstream[str(error) if is_sentence else one_line(error)] += 1
+            return upstream()
+        self.solved += 1
+        optimizer.prob.status = optimizer.prob.sol_status = _OPTIMAL
+        return _OPTIMAL
+
+    def stop(self) -> None:
+        """Leave all further programmes to AutoParallel's solver."""
+        end, self._end = self._end, None
+        if end:
+            end()
+            _switch.release()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _replacing(solve: Callable[[Any, Callable[[], int]], int]) -> Callable[[], None]:
+    """Call `solve` in place of PuLP's solver, with the optimizer; return how to end that.
+
+    AutoParallel adds its last constraints before it calls PuLP, so `prob.solve` is replaced.
+    """
+    upstream, is_on = ShardingOptimizer._solve, True
+
+    def replacement(optimizer: Any, *arguments: Any, **named: Any) -> Any:
+        if not is_on:
+            return upstream(optimizer, *arguments, **named)
+        run = optimizer.prob.solve
+        optimizer.prob.solve = lambda solver: solve(optimizer, lambda: run(solver))
+        try:
+            return upstream(optimizer, *arguments, **named)
+        finally:
+            del optimizer.prob.solve
+
+    def end() -> None:
+        nonlocal is_on
+        is_on = False
+        if ShardingOptimizer._solve is replacement:
+            ShardingOptimizer._solve = upstream
+
+    ShardingOptimizer._solve = replacement
+    return end
+
+
+@contextmanager
+def capturing(_: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
+    """Record the last programme that AutoParallel solves in the `with` block."""
+    problems: list[PlacementProblem] = []
+
+    def solve(optimizer: Any, upstream: Callable[[], int]) -> int:
+        problems[:] = [ShardingProgramme(optimizer).problem()]
+        return upstream()
+
+    def content() -> Mapping[str, Any]:
+        if not problems:
+            raise ShardbenchError("AutoParallel solved no programme inside.")
+        return contest_form(problems[0])
+
+    end = _replacing(solve)
+    try:
+        yield content
+    finally:
+        end()

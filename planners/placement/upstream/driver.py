@@ -1,0 +1,86 @@
+"""Plan a small model with AutoParallel, in a child process that has it on the import path.
+
+`harness.contract.ask_upstream` sends the requests.
+"""
+
+from contextlib import ExitStack, nullcontext
+from math import prod
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pulp
+import torch
+from autoparallel.api import AutoParallel
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from planners.instruments import timed
+from planners.placement.drop_in.accelerate import accelerate_autoparallel
+
+# What a mesh of GPUs asks for that are not there.
+_GPU = {
+    "device_count": lambda: 8,
+    "get_device_name": lambda *_: "H100",
+    "get_device_capability": lambda *_: (9, 0),
+    "get_device_properties": lambda *_: SimpleNamespace(
+        name="H100", major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=132
+    ),
+}
+
+
+class Block(nn.Module):
+    """An attention without heads, and two layers with a residual."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (
+            nn.Linear(width, width, bias=False) for _ in range(4)
+        )
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the output, of the shape of the input."""
+        scores = self.query(x) @ self.key(x).transpose(1, 2)
+        x = x + self.out(torch.softmax(scores, -1) @ self.value(x))
+        return x + self.down(torch.relu(self.up(x)))
+
+
+def _plan(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the objective and the placements, and the seconds of construction and solving."""
+    shape = tuple(request["mesh"])
+    if not torch.distributed.is_initialized():
+        size = prod(shape)
+        torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=size)
+    with ExitStack() as stack:
+        for name, value in _GPU.items():
+            stack.enter_context(patch.object(torch.cuda, name, value))
+        mesh = init_device_mesh("cuda", shape, mesh_dim_names=("dp", "tp")[: len(shape)])
+        with torch.device("meta"):
+            model = nn.Sequential(*(Block(request["width"]) for _ in range(request["blocks"])))
+
+        def inputs() -> torch.Tensor:
+            size = (8 * prod(shape), 64, request["width"])
+            return torch.randn(*size, device="cuda", requires_grad=True)
+
+        parallel = stack.enter_context(AutoParallel(model, inputs, mesh))
+        placement = (Shard(0), *[Replicate()] * (len(shape) - 1))
+        parallel.add_input_constraints([placement])
+        parallel.add_output_constraints([placement])
+        if request["memory"]:
+            parallel.add_parameter_memory_constraint(low=None, high=request["memory"])
+        ours = accelerate_autoparallel() if request["accelerated"] else nullcontext()
+        with ours:
+            placements, measured = timed(parallel.optimize_placement)
+        return {
+            "objective": pulp.value(parallel.sharding_optimizer.prob.objective),
+            "ops": len(placements),
+            "solved": getattr(ours, "solved", 0),
+            "by_upstream": dict(getattr(ours, "by_upstream", {})),
+            **measured,
+        }
+
+
+HANDLERS = {"plan": _plan}
