@@ -170,7 +170,8 @@ class ShardingProgramme:
 
 
 def _sum(a: Ints, b: Ints) -> Ints:
-    return np.minimum(a + b, FORBIDDEN)
+    total: Ints = np.minimum(a + b, FORBIDDEN)
+    return total
 
 
 def _begins(lengths: Iterable[int]) -> Ints:

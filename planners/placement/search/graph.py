@@ -9,11 +9,13 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from harness.contract import InfeasibleDecision
 from planners.placement.problem import Choice, Ints, PlacementProblem
 
 F = TypeVar("F", bound=Callable[..., Any])
+Number = TypeVar("Number", np.int64, np.float64)
 
 BARRED = 2**50
 """The cost of a forbidden state or pair; every larger cost of a file counts as forbidden."""
@@ -94,7 +96,7 @@ class Graph(NamedTuple):
         """Return whether a choice is within the capacity at every moment."""
         return bool((self.used_by(choice) <= self.capacity).all())
 
-    def spread(self, values: Ints) -> Ints:
+    def spread(self, values: NDArray[Number]) -> NDArray[Number]:
         """Return the sum of the values of the live blocks at each moment."""
         change = np.zeros(len(self.capacity) + 1, dtype=values.dtype)
         np.add.at(change, self.begin, values)

@@ -5,13 +5,13 @@
 
 from contextlib import ExitStack, nullcontext
 from math import prod
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pulp
 import torch
 from autoparallel.api import AutoParallel
+from autoparallel.cost_models import compute_estimation
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard
@@ -20,15 +20,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from planners.instruments import timed
 from planners.placement.drop_in.accelerate import accelerate_autoparallel
 
-# What a mesh of GPUs asks for that are not there.
-_GPU = {
-    "device_count": lambda: 8,
-    "get_device_name": lambda *_: "H100",
-    "get_device_capability": lambda *_: (9, 0),
-    "get_device_properties": lambda *_: SimpleNamespace(
-        name="H100", major=9, minor=0, total_memory=80 * 2**30, multi_processor_count=132
-    ),
-}
+_H100 = next(gpu for gpu in compute_estimation.DEVICE_LIMITS if "H100" in gpu.name)
 
 
 class Block(nn.Module):
@@ -55,17 +47,17 @@ def _plan(request: dict[str, Any]) -> dict[str, Any]:
         size = prod(shape)
         torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=size)
     with ExitStack() as stack:
-        for name, value in _GPU.items():
-            stack.enter_context(patch.object(torch.cuda, name, value))
-        mesh = init_device_mesh("cuda", shape, mesh_dim_names=("dp", "tp")[: len(shape)])
+        # A mesh of CPUs needs no GPU here; its costs are those of H100s.
+        stack.enter_context(patch.object(compute_estimation, "_get_device_limit", lambda: _H100))
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("dp", "tp")[: len(shape)])
         with torch.device("meta"):
             model = nn.Sequential(*(Block(request["width"]) for _ in range(request["blocks"])))
 
         def inputs() -> torch.Tensor:
             size = (8 * prod(shape), 64, request["width"])
-            return torch.randn(*size, device="cuda", requires_grad=True)
+            return torch.randn(*size, requires_grad=True)
 
-        parallel = stack.enter_context(AutoParallel(model, inputs, mesh))
+        parallel = stack.enter_context(AutoParallel(model, inputs, mesh, cost_model=None))
         placement = (Shard(0), *[Replicate()] * (len(shape) - 1))
         parallel.add_input_constraints([placement])
         parallel.add_output_constraints([placement])
