@@ -27,7 +27,7 @@ def gate(shardbench):
 @pytest.fixture
 def expected(gate, tmp_path: Path) -> Path:
     """A file of expectations; the unchanged cells of `made_up_cells.results` meet them."""
-    write(tmp_path / "first.jsonl", line("slow"), line())
+    write(tmp_path / "first.jsonl", [line("slow"), line()])
     assert gate("--init", "e.toml", "--judge", "first.jsonl")[0] == 0
     return tmp_path / "e.toml"
 
@@ -71,7 +71,7 @@ def test_what_differs_can_be_accepted(gate, expected, tmp_path):
 
 def test_a_first_file_gives_no_figures_to_what_is_wrong(gate, tmp_path):
     """A wrong decision is named and expects nothing."""
-    write(tmp_path / "first.jsonl", line("slow"), line(decision="different"))
+    write(tmp_path / "first.jsonl", [line("slow"), line(decision="different")])
     code, out, err = gate("--init", "e.toml", "--judge", "first.jsonl")
     assert code == 0
     assert "Wrote e.toml with 2 cells." in out
