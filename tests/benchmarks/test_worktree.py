@@ -88,7 +88,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def continuous(repository: Path) -> subprocess.CompletedProcess[str]:
-    command = "continuous -a rounds=2 -a repeat=4 --show-stderr main~1 main"
+    command = "continuous -a rounds=1 -a repeat=8 --show-stderr main~1 main"
     return run(repository, sys.executable, "-m", "asv", *command.split())
 
 

@@ -81,8 +81,17 @@ def test_what_this_machine_resolves_is_said_written_and_quoted_later(shardbench)
 TINY = ("-w", "synthetic[tables=3,seed=4,memory=roomy]", "-n", "2", "--gib", "0.02")
 
 
+@pytest.fixture
+def small_kernels(monkeypatch):
+    """Calibrate with small tables, each timed in one round; large ones take a minute."""
+    design = "planners.embedding.measuring.coefficient_fit"
+    monkeypatch.setattr(f"{design}._MOST_BYTES_OF_TABLES", 2.0**27)
+    monkeypatch.setattr(f"{design}._MOST_BYTES", 1e8)
+    monkeypatch.setattr("harness.estimates.timing._ROUNDS", 1)
+
+
 @pytest.mark.long
-def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench):
+def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench, small_kernels):
     """The calibrated machine is a file, and its estimate is compared with measurements."""
     assert shardbench("calibrate", "--share", "0.1", "-o", "machine.toml")[0] == 0
     machine = read_machine("machine.toml")
