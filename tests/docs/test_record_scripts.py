@@ -120,3 +120,11 @@ def test_plans_are_trained_by_processes_and_compared(monkeypatch):
     assert rows[0][1].startswith("upstream")
     assert rows[0][-1] == "-"
     assert all(float(measured) > 0 for _, _, _, measured, _ in rows)
+
+
+def test_measured_plans_are_read_as_the_page_says():
+    """The lines of Python on the page find a rank's times and the rows of its shards."""
+    page = (ROOT / "docs" / "record.md").read_text()
+    (code,) = re.findall(r"```python\n(import pandas.*?)```", page, re.DOTALL)
+    code += "print(len(shards) > len(ranks) > len(plans), shards['rows'].min() >= 1)"
+    assert run_python("-c", code, folder=ROOT).endswith("True True\n")
