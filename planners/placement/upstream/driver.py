@@ -19,25 +19,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from planners.instruments import timed
 from planners.placement.drop_in.accelerate import accelerate_autoparallel
+from planners.placement.upstream.models import Block
 
 _H100 = next(gpu for gpu in compute_estimation.DEVICE_LIMITS if "H100" in gpu.name)
-
-
-class Block(nn.Module):
-    """An attention without heads, and two layers with a residual."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.query, self.key, self.value, self.out = (
-            nn.Linear(width, width, bias=False) for _ in range(4)
-        )
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the output, of the shape of the input."""
-        scores = self.query(x) @ self.key(x).transpose(1, 2)
-        x = x + self.out(torch.softmax(scores, -1) @ self.value(x))
-        return x + self.down(torch.relu(self.up(x)))
 
 
 def _plan(request: dict[str, Any]) -> dict[str, Any]:
