@@ -17,11 +17,12 @@ from planners.placement.search.descent import descended, smallest
 from planners.placement.search.dual import Dual, proven
 from planners.placement.search.forest import ForestSearch
 from planners.placement.search.graph import BARRED, Graph, graph_of
-from planners.placement.search.linear import Programme
+from planners.placement.search.linear import Programme, rounded
 from planners.placement.search.reduction import Reduced, reduced
 
 MOST_PAIRS = 200_000
 _FOR_PROGRAMME = 0.6
+_EQUAL = 1e-9  # the relative error of the solver's prices
 _SWEEPS = 60
 # Shares of the time for prices and for search, in turns.
 _TURNS = ((0.1, 0.1), (0.1, 0.1), (0.1, 0.5))
@@ -35,6 +36,8 @@ def certified(problem: PlacementProblem) -> Plan:
     if len(small.graph.pairs) <= MOST_PAIRS:
         plan = by_programme(small, _FOR_PROGRAMME * left)
         cost = cost_of(problem, plan.choice)
+        if cost * (1 - _EQUAL) <= plan.bound:
+            return plan
         return replace(plan, bound=branched(small.graph, cost, began + problem.seconds))
     return by_search(small, left)
 
@@ -45,8 +48,13 @@ def by_programme(small: Reduced, seconds: float) -> Plan:
     graph = small.graph
     start, cost = _started(graph)
     programme = Programme(graph, 1e9 if start is None else cost)
-    is_relaxed = programme.relax(deadline) is not None
-    bound = proven(graph, programme.messages, programme.prices) if is_relaxed else 0
+    fractions = programme.relax(deadline)
+    bound = 0
+    if fractions is not None:
+        bound = proven(graph, programme.messages, programme.prices)
+        choice = rounded(graph, fractions)
+        if graph.fits(choice) and graph.cost_of(choice) * (1 - _EQUAL) <= bound:
+            return Plan(small.lifted(choice), bound)  # the relaxation takes whole states
     return Plan(small.lifted(_found(programme.solve(deadline, start))), bound)
 
 
