@@ -11,12 +11,12 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from harness.contract import Topology, WorkloadSpec
-from planners.dtensor.programs.muon import muon_step
 from planners.dtensor.programs.own_step import own_step
 from planners.dtensor.programs.program import OpProgram, placed, small_integers
 from planners.dtensor.programs.training import (
     fsdp2_step,
     mlp,
+    muon_step,
     optimizer_step,
     transformer_block,
 )

@@ -24,7 +24,11 @@ class OpProgram:
     optimizer: torch.optim.Optimizer | None = None  # for variants that replace its step
     differentiates: bool = False  # each step runs a backward pass
     counts_kept: bool = False  # whether objects that outlive a step are counted
-    is_muon: bool = False  # a step of Muon, whose matrices may have owners
+
+    @property
+    def is_muon(self) -> bool:
+        """Whether the optimizer is torch's Muon, whose matrices may have owners."""
+        return type(self.optimizer) is torch.optim.Muon
 
     @property
     def may_fork(self) -> bool:
