@@ -10,7 +10,7 @@ from torch.distributed.tensor._utils import _compute_local_shape_and_global_offs
 
 from planners.dtensor.optimizer.muon_layout import buckets_of, group_of, matrix_of
 from planners.dtensor.optimizer.muon_owners import assigned, newton_schulz_flops
-from planners.dtensor.programs.muon import deepseek_v2_lite, gpt2_xl
+from planners.dtensor.programs.matrices import deepseek_v2_lite, gpt2_xl
 from planners.dtensor.programs.world import make_mesh
 from shardbench import accelerate_optimizer
 

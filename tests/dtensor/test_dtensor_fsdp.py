@@ -1,4 +1,4 @@
-"""Modes, compilers, exports and profilers see under `accelerate()` what they see in torch."""
+"""Steps under `fully_shard` repeat less, and whoever watches them sees what torch shows."""
 
 import inspect
 import json
@@ -6,8 +6,7 @@ import os
 import re
 import subprocess
 import sys
-import types
-from collections.abc import Iterator
+from collections import Counter
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,23 +14,88 @@ from typing import Any
 import pytest
 import torch
 from fsdp_scenes import COMPILED, SCENES, WATCHED, seen, sharded
-from small_world import mesh_of
+from small_world import checked, mesh_of, problem_of
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
     create_selective_checkpoint_contexts,
 )
+from torch_state import changed, torch_now
 
-from planners.dtensor.accelerate import HOOKS_SUPPORTED, accelerate
-from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
+from planners.dtensor.accelerate import HOOKS_SUPPORTED, accelerate, hooks_of_fsdp
+from planners.dtensor.programs.training import fully_sharded, train
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "dtensor.md"
+
+needs_hooks = pytest.mark.skipif(
+    not HOOKS_SUPPORTED.include(torch.__version__), reason="this release keeps its hooks"
+)
 
 
 @pytest.fixture(autouse=True)
 def two_ranks() -> None:
     mesh_of(2)
+
+
+def test_the_phases_of_a_step_are_timed():
+    """The four hooks of FSDP2, the two passes, clipping and the optimizer are phases."""
+    found = checked("accelerated", problem_of("fsdp2-step[layers=1]/dgx_a100_80gb:4"))
+    hooks = {"pre_forward", "post_forward", "pre_backward", "post_backward"}
+    assert hooks | {"forward", "backward", "clipping", "optimizer"} <= found.phases.keys()
+
+
+def repeated(model, optimizer):
+    """Return the repeated work of a step: functions made, signatures read, marks entered."""
+    watched = (
+        torch._dynamo.eval_frame.DisableContext.__call__,
+        inspect.signature,
+        torch.profiler.record_function.__enter__,
+    )
+    codes = [each.__code__ for each in watched]
+    seen = Counter()
+
+    def note(frame, event, _):
+        if event == "call" and frame.f_code in codes:
+            seen[codes.index(frame.f_code)] += 1
+
+    train(model, optimizer, torch.ones(2, 4, 64))
+    sys.setprofile(note)
+    train(model, optimizer, torch.ones(2, 4, 64))
+    sys.setprofile(None)
+    return [seen[number] for number in range(len(codes))]
+
+
+@needs_hooks
+def test_hooks_repeat_nothing_in_the_next_step_while_accelerated():
+    """No function is made and no signature is read, and few marks are entered."""
+    model = fully_sharded(mesh_of(4), 3)
+    optimizer = torch.optim.AdamW(model.parameters())
+    before = repeated(model, optimizer)
+    with accelerate():
+        functions, signatures, marks = repeated(model, optimizer)
+    assert (functions, signatures) == (0, 0)
+    assert marks < 10 < before[2]  # torch's own: the root's and the optimizer's
+    assert repeated(model, optimizer) == before
+    assert before[0] > 3
+    assert before[1] > 0
+
+
+@needs_hooks
+def test_weights_are_torchs_to_the_last_bit():
+    """Parameters that are gathered with kept views are trained as by torch."""
+
+    def weights():
+        torch.manual_seed(0)
+        model = fully_sharded(mesh_of(4), 2)
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(4):
+            train(model, optimizer, torch.ones(2, 4, 64))
+        return [parameter.to_local().clone() for parameter in model.parameters()]
+
+    expected = weights()
+    with hooks_of_fsdp():
+        assert all(map(torch.equal, weights(), expected))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -97,29 +161,6 @@ def test_acceleration_may_begin_or_end_between_forward_and_backward(run, in_forw
     assert gradients[0].shape == gradients[1].shape
 
 
-def names_of_torch() -> Iterator[tuple[str, Any]]:
-    """Yield what torch's modules, classes and ops hold, by name."""
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "torch" and isinstance(module, types.ModuleType):
-            for attribute, value in list(vars(module).items()):
-                yield f"{name}.{attribute}", value
-                # `isinstance` asks some deprecated objects for their class, and they warn
-                if issubclass(type(value), type) and value.__module__ == name:
-                    for inner, method in list(vars(value).items()):
-                        yield f"{name}.{attribute}.{inner}", method
-    for name, space in list(vars(torch.ops).items()):
-        if isinstance(space, types.ModuleType):
-            for attribute, value in list(vars(space).items()):
-                yield f"torch.ops.{name}.{attribute}", value
-    for owner, path in ((PROPAGATOR, "ShardingPropagator()"), (DISPATCHER, "OpDispatcher()")):
-        for attribute, value in list(vars(owner).items()):
-            yield f"torch.distributed.tensor.{path}.{attribute}", value
-
-
-def kind(value: Any) -> type:
-    return types.FunctionType if inspect.isroutine(value) else type(value)
-
-
 def documented() -> set[str]:
     """Return the names in the first column of the page's table."""
     _, _, section = PAGE.read_text().partition("### What it replaces\n")
@@ -127,16 +168,16 @@ def documented() -> set[str]:
     return {name for row in rows for name in re.findall(r"`(torch\.[^`]*)`", row)}
 
 
-@pytest.mark.skipif(not HOOKS_SUPPORTED.include(torch.__version__), reason="it has other names")
+@needs_hooks
 def test_only_the_documented_names_change_and_each_keeps_its_type():
     """Names of torch that `accelerate()` replaces are documented, and keep functions and types."""
     accelerate().stop()  # which may import modules
-    before = dict(names_of_torch())
+    before = torch_now(("torch",))
     with accelerate():
-        now = dict(names_of_torch())
-    after = dict(names_of_torch())
-    changed = {name for name in now if name not in before or now[name] is not before[name]}
-    assert changed == documented()
-    for name in changed & before.keys():
-        assert kind(now[name]) is kind(before[name]) or isinstance(now[name], type(before[name]))
-    assert not [name for name in before if after.get(name) is not before[name]]
+        now = torch_now(("torch",))
+        names = {name for name in changed(before, ("torch",)) if name.startswith("torch.")}
+    assert names == documented()
+    for name in names & before.keys():
+        both_run = inspect.isroutine(before[name]) and inspect.isroutine(now[name])
+        assert both_run or isinstance(now[name], type(before[name]))
+    assert not changed(before, ("torch",))
