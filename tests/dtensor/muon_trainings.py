@@ -4,14 +4,11 @@ Prints nothing if every step is Muon's on whole matrices, to the last bit.
 """
 
 import sys
-import tempfile
-from datetime import timedelta
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-import torch.multiprocessing as mp
+from gloo import on_ranks
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     get_optimizer_state_dict,
@@ -119,16 +116,9 @@ def train(distribute, folder=None):
     return losses, [getattr(p, "full_tensor", lambda p=p: p)() for p in matrices]
 
 
-def run(rank, ranks, meeting_point, folder):
+def run(rank, folder):
     """Check steps on meshes of one and two dimensions, then trainings under FSDP2 and HSDP."""
-    dist.init_process_group(
-        "gloo",
-        init_method=meeting_point,
-        rank=rank,
-        world_size=ranks,
-        timeout=timedelta(seconds=60),
-    )
-    torch.set_num_threads(1)
+    ranks = dist.get_world_size()
     meshes = [init_device_mesh("cpu", (ranks,), mesh_dim_names=("shard",))]
     if ranks == 4:
         meshes.append(init_device_mesh("cpu", (2, 2), mesh_dim_names=("copy", "shard")))
@@ -136,16 +126,11 @@ def run(rank, ranks, meeting_point, folder):
     for mesh in meshes:
         for options in OPTIONS:
             check_steps(mesh, options)
-        place = str(Path(folder) / str(mesh.ndim))
+        place = str(folder / str(mesh.ndim))
         made, trained = train(lambda model, mesh=mesh: fully_shard(model, mesh=mesh), place)
         assert made == losses, (made, losses)
         assert all(map(torch.equal, trained, matrices))
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    ranks = int(sys.argv[1])
-    with tempfile.TemporaryDirectory() as folder:
-        meeting_point = (Path(folder) / "meeting-point").as_uri()
-        mp.spawn(run, (ranks, meeting_point, folder), nprocs=ranks)
+    on_ranks(run, int(sys.argv[1]))

@@ -245,18 +245,6 @@ def test_symbolic_sizes_compile(mesh, marked):
     is_the_same_when_accelerated(run)
 
 
-def test_a_loss_compiles_as_a_whole_inside_loss_parallel(mesh):
-    """`loss_parallel` around a compiled loss works as in torch."""
-
-    def run() -> Any:
-        compiled = torch.compile(functional.cross_entropy, backend="eager", fullgraph=True)
-        with loss_parallel():
-            rows = placed(mesh, torch.arange(4), Replicate())
-            return described(compiled(logits_of(mesh), rows))
-
-    is_the_same_when_accelerated(run)
-
-
 def test_context_parallel_works_and_leaves_torch_its_handlers(mesh):
     """Python reaches torch's own handlers, which `context_parallel` replaces and restores."""
     before, kept, expected = handlers(), dict(handlers()), attended(mesh)

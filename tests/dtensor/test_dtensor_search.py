@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from inspect import signature
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -17,7 +16,6 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, ShardOrderEntry,
 from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 from torch.distributed.tensor._ops import utils
 from torch.distributed.tensor._redistribute import use_min_cost_redistribution_plan
-from torch.distributed.tensor._sharding_prop import _select_min_cost_strategy
 from torch.distributed.tensor.placement_types import _MaskPartial, _StridedShard
 
 from planners.dtensor.programs.world import start_world
@@ -144,52 +142,6 @@ def test_ops_propagate_as_in_torch(meshes, shape, op, data):
         assert outcome(propagated, op_schema) == expected
     with exact_misses():
         assert outcome(propagated, op_schema) == expected
-
-
-@st.composite
-def made_up(draw, meshes):
-    """Draw strategies of an op, for outputs partly without placements and inputs of any shape."""
-    mesh = meshes[draw(st.sampled_from(SHAPES))]
-    shapes = draw(st.lists(st.lists(SIZES, min_size=1, max_size=2), min_size=1, max_size=3))
-    outputs = draw(st.integers(0, 2))
-    kinds = placements(2, draw(st.sampled_from([REDUCE_OPS, ("sum",), ()])))
-    columns = [kinds] * outputs + [placements(len(shape), ("sum", "max")) for shape in shapes]
-    if outputs:
-        columns[draw(st.integers(0, outputs - 1))] = kinds | st.none()
-    strategies = draw(st.lists(st.tuples(*columns).map(list), min_size=1, max_size=6))
-    if draw(st.integers(0, 4)) == 0:
-        wrong = [], [Replicate()], [None] * len(columns), [Shard(2)] * len(columns), [Shard(-1)] * 9
-        strategies.append(draw(st.sampled_from(wrong)))
-    inputs = [
-        tensor(mesh, shape, [draw(placements(len(shape))) for _ in range(mesh.ndim)])
-        for shape in shapes
-    ]
-    return mesh, inputs, strategies, outputs
-
-
-def chosen(strategy, inputs):
-    """Return torch's choice of a strategy for an op, and for an element of a foreach op."""
-    by_rule = [SimpleNamespace(args_spec=tuple(inputs)), None]
-    specs = [_select_min_cost_strategy(strategy, rule) for rule in by_rule]
-    return [(spec.output_specs, spec.input_specs, spec.redistribute_cost) for spec in specs]
-
-
-@given(data=st.data(), inplace_op=st.booleans(), uneven=st.booleans())
-def test_the_choice_among_made_up_strategies_is_torchs(meshes, data, inplace_op, uneven):
-    """Of any strategies the search keeps those that torch's two rules choose, or has its error."""
-    mesh, inputs, strategies, outputs = data.draw(made_up(meshes))
-    meta = tensor(mesh, (4,), [Replicate()] * mesh.ndim).tensor_meta
-    options = {
-        "input_index": outputs,
-        "inplace_op": inplace_op,
-        "allow_uneven_sharding": uneven,
-        "output_tensor_meta": data.draw(st.sampled_from([None, meta, (meta,), (None, meta)])),
-    }
-
-    def choose(expand):
-        return chosen(expand(mesh, as_schema(inputs), strategies, **options), inputs)
-
-    assert outcome(choose, cheapest_strategy) == outcome(choose, UPSTREAM)
 
 
 # Other ways to choose

@@ -58,11 +58,12 @@ class SelfChecking(ShapeClass):
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Replace torch's cache, and its decisions after a miss, inside the context."""
-        with exact_misses(self._is_left_to_torch), super().installed():
-            yield
 
-    def _is_left_to_torch(self, op: OpOverload) -> bool:
-        return op in self._by_torch_alone or this_thread() in self._asking_torch
+        def is_left_to_torch(op: OpOverload) -> bool:
+            return op in self._by_torch_alone or this_thread() in self._asking_torch
+
+        with exact_misses(is_left_to_torch), super().installed():
+            yield
 
     def forget(self) -> None:
         """Delete all shape classes, recipes, and decisions of torch for comparison."""
@@ -109,42 +110,27 @@ class SelfChecking(ShapeClass):
         try:
             expected = self._decided_by_torch(info.schema, types)
         except Exception:  # torch has no strategy, or a size is symbolic
-            expected = None
-        if expected is not None:
-            ours = self.decided(op, args, kwargs)
-            if is_in_place and ours is None:
-                ours = PROPAGATOR.propagate_op_sharding_non_cached(info.schema)
-            output = ours.output_spec if ours and is_in_place else specs_made(made)
-            if not self._agrees(info.schema, output, ours, expected):
-                return carry_out(op, args, kwargs, info, expected)
-        return quick(op, args, kwargs) if is_in_place else made
-
-    def _agrees(
-        self,
-        schema: OpSchema,
-        output: Any,
-        ours: OutputSharding | None,
-        expected: OutputSharding,
-    ) -> bool:
-        """Whether the decisions agree; if not, warn, and leave the op to torch from now on."""
+            return quick(op, args, kwargs) if is_in_place else made
+        ours = self.decided(op, args, kwargs)
+        if is_in_place and ours is None:
+            ours = PROPAGATOR.propagate_op_sharding_non_cached(info.schema)
+        output = ours.output_spec if ours and is_in_place else specs_made(made)
+        difference = _difference(info.schema, output, ours, expected)
         with self._counting:
             self._checks += 1
-        difference = _difference(schema, output, ours, expected)
+            self._differences += difference is not None
         if difference is None:
-            return True
-        op = schema.op
+            return quick(op, args, kwargs) if is_in_place else made
         self._by_torch_alone.add(op)
         self.give_back(op)
         _clear_sharding_prop_cache()  # torch's cache holds decisions made here after a miss
-        with self._counting:
-            self._differences += 1
         warnings.warn(
-            f"accelerate() decides {schema} differently from torch: {difference}. "
+            f"accelerate() decides {info.schema} differently from torch: {difference}. "
             f"From now on torch dispatches {op}.",
             DifferentDecision,
             stacklevel=2,
         )
-        return False
+        return carry_out(op, args, kwargs, info, expected)
 
     def _decide_by_torch(self, schema: OpSchema, _: tuple[type, ...]) -> OutputSharding:
         thread = this_thread()
