@@ -20,7 +20,7 @@ from planners.dtensor.decision import Decision, Rewritten
 from planners.dtensor.dispatch.base import Dispatch, bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
 from planners.dtensor.programs import training
-from planners.dtensor.programs.program import OpProgram
+from planners.dtensor.programs.world import OpProgram
 from planners.dtensor.search import staying
 from planners.instruments import replaced
 

@@ -12,7 +12,6 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from harness.contract import Topology, WorkloadSpec
 from planners.dtensor.programs.own_step import own_step
-from planners.dtensor.programs.program import OpProgram, placed, small_integers
 from planners.dtensor.programs.training import (
     fsdp2_step,
     mlp,
@@ -20,7 +19,7 @@ from planners.dtensor.programs.training import (
     optimizer_step,
     transformer_block,
 )
-from planners.dtensor.programs.world import make_mesh
+from planners.dtensor.programs.world import OpProgram, make_mesh, placed, small_integers
 from planners.dtensor.workloads import (
     OPS,
     ROUNDS,

@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from planners.dtensor.programs.matrices import MATRICES
-from planners.dtensor.programs.program import OpProgram, placed, small_integers
+from planners.dtensor.programs.world import OpProgram, placed, small_integers
 from planners.dtensor.workloads import Fsdp2Parameters, MuonParameters, OptimizerParameters
 
 _HEAD_WIDTH = 8
