@@ -1,19 +1,18 @@
 """Steps under `fully_shard` repeat less, and whoever watches them sees what torch shows."""
 
 import inspect
-import json
-import os
 import re
-import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fsdp_scenes import COMPILED, SCENES, WATCHED, seen, sharded
+from fsdp_scenes import COMPILED, SCENES, WATCHED, seen, seen_first, sharded
 from small_world import checked, mesh_of, problem_of
 from torch.utils.checkpoint import (
     CheckpointPolicy,
@@ -25,8 +24,7 @@ from torch_state import changed, torch_now
 from planners.dtensor.accelerate import HOOKS_SUPPORTED, accelerate, hooks_of_fsdp
 from planners.dtensor.programs.training import fully_sharded, train
 
-HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "dtensor.md"
+PAGE = Path(__file__).parents[2] / "docs" / "dtensor.md"
 
 needs_hooks = pytest.mark.skipif(
     not HOOKS_SUPPORTED.include(torch.__version__), reason="this release keeps its hooks"
@@ -109,20 +107,14 @@ def test_a_watched_model_shows_what_it_shows_in_torch(scene, is_warm):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("warm", [(), ("warm",)])
+@pytest.mark.parametrize("is_warm", [False, True])
 @pytest.mark.parametrize("scene", SCENES)
-def test_the_first_scene_of_a_process_is_as_in_torch(scene, warm):
+def test_the_first_scene_of_a_process_is_as_in_torch(scene, is_warm):
     """The first mode, compilation or export of a process finds torch's own objects."""
-    if warm and scene in COMPILED:
+    if is_warm and scene in COMPILED:
         pytest.skip("compilers do not see whether the model ran before")
-    path = os.pathsep.join(map(str, (HERE.parents[1], HERE)))
-    result = subprocess.run(
-        [sys.executable, str(HERE / "fsdp_scenes.py"), scene, *warm],
-        capture_output=True, text=True, check=False, timeout=300,
-        env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    accelerated, plain = map(json.loads, result.stdout.splitlines()[-2:])
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        accelerated, plain = pool.submit(seen_first, scene, is_warm).result(timeout=300)
     assert accelerated == plain
 
 
