@@ -210,10 +210,10 @@ class InternedDispatch(Dispatch):
 
     def _class_of(self, op: OpOverload, args: Args) -> KnownClass | None:
         """Return the shape class of a call if it is known, and made by torch's present strategy."""
-        classes = self._classes.get(op)
-        if classes is None:
+        if op not in self._classes:
             return None
-        known = classes.entries.get(class_of(op, args))
+        key = class_of(op, args)
+        known = None if key is None else self._classes[op].entries.get(key)
         return known if known is not None and known.strategy is strategy_of(op) else None
 
     def _learned(self, op: OpOverload, args: Args, kwargs: Kwargs, key: Key, specs: Specs) -> Any:

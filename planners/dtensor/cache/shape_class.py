@@ -51,7 +51,7 @@ _TRANSPOSITIONS: dict[OpOverload, Callable[..., Shape]] = {
 
 def _shape_made(op: OpOverload, args: Args) -> Shape | None:
     """Return the global shape of an op's result; None where the arguments do not fit."""
-    shapes = [tensor._spec.shape for tensor in tensors_of(args)]
+    shapes: list[Shape] = [tensor._spec.shape for tensor in tensors_of(args)]
     if op in PRODUCTS:
         return product_shape(shapes)
     if op in _TRANSPOSITIONS:
