@@ -1,11 +1,10 @@
 """Snapshots of torch's functions, classes and settings, and changes that a program may make."""
 
-import inspect
 import logging
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 from unittest import mock
 
@@ -27,7 +26,7 @@ def torch_now(modules: tuple[str, ...] = MODULES) -> dict[str, Any]:
         for name, value in list(vars(module).items()):
             # `isinstance` asks some deprecated objects for their class, and they warn
             is_class = issubclass(type(value), type)
-            if is_class or inspect.isroutine(value):
+            if is_class or issubclass(type(value), FunctionType | BuiltinFunctionType):
                 found[f"{module_name}.{name}"] = value
             if is_class and value.__module__ == module_name:
                 for inner, method in list(vars(value).items()):
