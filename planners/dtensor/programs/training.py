@@ -213,8 +213,12 @@ def muon_step(mesh: DeviceMesh, parameters: MuonParameters) -> OpProgram:
     shapes = MATRICES[parameters.model](parameters.layers)
     weights = [weight_with_gradient(mesh, shape, Shard(parameters.shard)) for shape in shapes]
     optimizer = torch.optim.Muon(weights)
-    labelled = {str(number): weight for number, weight in enumerate(weights)}
-    return program_of_optimizer(optimizer.step, optimizer, labelled, compares_moves=False)
+    return program_of_optimizer(
+        lambda: optimizer.step(),  # as it is then: variants replace it
+        optimizer,
+        {str(number): weight for number, weight in enumerate(weights)},
+        compares_moves=False,
+    )
 
 
 # Training steps under `fully_shard`
