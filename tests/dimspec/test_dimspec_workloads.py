@@ -47,7 +47,7 @@ def test_an_impossible_workload_is_refused(workload, gpus, said):
         ("all-pairs[rank=1,mesh=1x8]/{}:8", 16, 16, "1x8"),
         ("all-pairs-batch/{}:2", 4164, 4164, "2 meshes"),
         ("random[conversions=300]/{}:1", 300, 300, "6 meshes"),
-        ("resnet50[calls=300]/{}:4", 300, 122, "2x2"),
+        ("resnet50[calls=300]/{}:4", 300, 115, "2x2"),
         ("resnet50/{}:8", 39_737, 2658, "2x2"),
         ("gpt12/{}:4", 96_145, 1410, "2x2"),
     ],
