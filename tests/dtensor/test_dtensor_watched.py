@@ -44,22 +44,25 @@ def test_a_watched_model_shows_what_it_shows_in_torch(scene, is_warm):
     assert expected
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("warm", [(), ("warm",)])
-@pytest.mark.parametrize("scene", SCENES)
-def test_the_first_scene_of_a_process_is_as_in_torch(scene, warm):
-    """The first mode, compilation or export of a process finds torch's own objects."""
-    if warm and scene in COMPILED:
-        pytest.skip("compilers do not see whether the model ran before")
+@pytest.fixture(scope="module")
+def first_scenes() -> dict[tuple[str, bool], list[Any]]:
+    """What is seen in each scene, warm or not, if it is the first of a process."""
     path = os.pathsep.join(map(str, (HERE.parents[1], HERE)))
     result = subprocess.run(
-        [sys.executable, str(HERE / "fsdp_scenes.py"), scene, *warm],
-        capture_output=True, text=True, check=False, timeout=300,
-        env={**os.environ, "PYTHONPATH": path},
+        [sys.executable, str(HERE / "fsdp_scenes.py")], stdout=subprocess.PIPE, check=True,
+        text=True, timeout=300, env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    accelerated, plain = map(json.loads, result.stdout.splitlines()[-2:])
-    assert accelerated == plain
+    lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("[")]
+    return {(scene, is_warm): both for scene, is_warm, *both in lines}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("scene", SCENES)
+def test_the_first_scene_of_a_process_is_as_in_torch(scene, first_scenes):
+    """The first mode, compilation or export of a process finds torch's own objects."""
+    for is_warm in (False,) if scene in COMPILED else (False, True):
+        accelerated, plain = first_scenes[scene, is_warm]
+        assert accelerated == plain
 
 
 def selective(model: Any, x: torch.Tensor) -> torch.Tensor:
