@@ -91,7 +91,6 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
     abilities=Abilities(
         planning="planners.experts.planning:PLANNING",
         explain="planners.experts.explaining:explain",
-        capture="planners.experts.drop_in.recording:capturing",
         figures="planners.experts.implementation:figures",
     ),
     studies=(

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from planners.experts import kernels
-from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots, held_by
+from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots, experts_on
 
 _GROUPS = 4
 _WIDTH = 8
@@ -32,25 +32,26 @@ def placed(weights: Loads, gpus: int, slots: int) -> Slots:
     size = -(-experts // _GROUPS)
     counts = np.ones(experts, dtype=np.int64)
     spare = slots - experts
-    best, held = np.inf, np.empty(0, dtype=np.int64)
+    best_slots = np.empty(0, dtype=np.int64)
     for first in range(0, max(experts - size, 1), size):
         group, rest = order[first : first + size], order[first + size :]
         together = _greedy(weights[order[first:]], spare)
         start = int((together[: len(group)] - 1).sum())
         tried = counts.copy()
         best, chosen = np.inf, start
+        near = range(max(start - _WIDTH, 0), min(start + _WIDTH, spare) + 1)
         # The nearest numbers come first: of equally good ones, the nearest is taken.
-        for more in sorted(range(spare + 1), key=lambda n: (abs(n - start), n))[: 2 * _WIDTH + 1]:
-            if abs(more - start) > _WIDTH or (more < spare and not len(rest)):
+        for more in sorted(near, key=lambda number: abs(number - start)):
+            if more < spare and not len(rest):
                 continue
             tried[group] = _greedy(weights[group], more)
             tried[rest] = _greedy(weights[rest], spare - more)
             load, made = _apart(weights, tried, gpus)
             if load < best:
-                best, held, chosen = load, made, more
+                best, best_slots, chosen = load, made, more
         counts[group] = _greedy(weights[group], chosen)
         spare -= chosen
-    return held
+    return best_slots
 
 
 def _greedy(weights: Loads, spare: int) -> Slots:
@@ -67,16 +68,16 @@ def _apart(weights: Loads, counts: Slots, gpus: int) -> tuple[float, Slots]:
     order = np.argsort(-share, kind="stable")
     owner = np.repeat(order, counts[order])[None]
     slots = np.arange(owner.size)[None]
-    placed = owner[0, kernels.pack(slots, share[owner], gpus, owner)[0]]
-    return float(share[placed].reshape(gpus, -1).sum(axis=1).max()), placed
+    packed = owner[0, kernels.pack(slots, share[owner], gpus, owner)[0]]
+    return float(share[packed].reshape(gpus, -1).sum(axis=1).max()), packed
 
 
-def renamed(held: Slots, old: Slots, experts: int, nodes: int = 1) -> Slots:
-    """Return a layer's GPUs in the order that keeps most experts of `old`; nodes stay together.
+def renamed(slots: Slots, old: Slots, experts: int, nodes: int = 1) -> Slots:
+    """Return the GPUs x slots in the order that keeps most experts of `old`; nodes stay together.
 
     The order is exact: an assignment problem for each pair of nodes, and one for all nodes.
     """
-    kept = held_by(old, experts) @ held_by(held, experts).T.astype(np.int64)
+    kept = experts_on(old, experts) @ experts_on(slots, experts).T.astype(np.int64)
     size = len(old) // nodes
     blocks = kept.reshape(nodes, size, nodes, size).transpose(0, 2, 1, 3)
     orders = np.array(
@@ -85,5 +86,5 @@ def renamed(held: Slots, old: Slots, experts: int, nodes: int = 1) -> Slots:
     worth = np.take_along_axis(blocks, orders[..., None], axis=3).sum(axis=(2, 3))
     node = linear_sum_assignment(worth, maximize=True)[1]
     gpus = node[:, None] * size + orders[np.arange(nodes), node]
-    named: Slots = held[gpus.ravel()]
+    named: Slots = slots[gpus.ravel()]
     return named

@@ -51,10 +51,9 @@ class Balancer:
 
     def prepared(self, problem: ExpertsProblem) -> Prepared[Placement]:
         """Set the balancer up; machine code is loaded before the first timed call."""
-        if self.packing in (_pack_compiled, _pack_in_order_of_torch):
-            self.place(problem)
+        self.place(problem.layer(0))
         is_torch = self.total is _total_by_torch
-        return Prepared(lambda: self.place(problem), one_thread if is_torch else nullcontext)
+        return Prepared(lambda: self.place(problem), _one_thread if is_torch else nullcontext)
 
     def replicate(self, weight: Weights, slots: int) -> tuple[Slots, Weights]:
         """Return the expert and the load of each slot, by row."""
@@ -72,7 +71,7 @@ class Balancer:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def _one_thread() -> Iterator[None]:
     """Let torch use one thread; several would wait for each other on a single core."""
     import torch
 

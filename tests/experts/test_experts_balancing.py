@@ -13,7 +13,7 @@ from harness.model.errors import NotApplicable
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.experts import FAMILY
-from planners.experts.balancing.bounds import layer_bounds
+from planners.experts.balancing.certified import layer_bounds
 from planners.experts.balancing.few_moves import few_moves
 from planners.experts.implementation import build, fingerprint, observe, quality, validate
 from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance
