@@ -81,7 +81,6 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
         Counter("exchanges", "exchanges of two replicas that were made"),
         Counter("replications", "spare replicas that were replaced by another expert's"),
         Counter("limits_tried", "limits for which numbers of replicas were searched"),
-        Counter("fillings", "numbers of replicas for which all placements were tried"),
     ),
     phases=("replicate", "pack", "improve", "assign", "bound", "other"),
     workloads=lambda: WORKLOADS,

@@ -184,7 +184,6 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
             step(Balancer, "pack", "pack", packed),
             step(kernels, "pack", "pack", packed),
             step(kernels, "improve", "improve", improved),
-            step(kernels, "fill", "improve", lambda _: {"fillings": 1}),
             step(two_slots, "fit_counts", "improve", fitted),
             step(few_moves, "paired_near", "assign"),
             step(few_moves, "renamed", "assign"),

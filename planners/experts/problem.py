@@ -23,7 +23,6 @@ class ExpertsProblem:
         expert_bytes: bytes of one expert's weights.
         previous: the placement in force, or None.
         budget: experts that may be fetched in each layer, None if the balance is the goal.
-        goal: how far from the best balance a placement may be when there is no budget.
         known: figures that hold for all decisions.
     """
 
@@ -36,7 +35,6 @@ class ExpertsProblem:
     expert_bytes: int = 0
     previous: Slots | None = None
     budget: int | None = None
-    goal: float = 0.02
     known: dict[str, float] = field(default_factory=dict)
 
     @property

@@ -10,7 +10,7 @@ Two slots per GPU have a search and a stronger bound of their own (`two_slots`).
 """
 
 from collections.abc import Iterator
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations
 
 import numpy as np
 
@@ -22,8 +22,6 @@ from planners.experts.published import STARTS
 _STEPS = 2000
 _CLOSE = 1e-4
 _FAR = 1e-3
-_SMALL = 64
-_FEW = 12
 _MOST_GROUPS = 12
 
 
@@ -58,27 +56,27 @@ def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
 
     More starts are the greedy placement and, where the bound stays far, FlashLB's.
     """
-    slots = gpus * per_gpu
-    owner, share, _ = kernels.replicate(weights, slots)
+    owner, share, _ = kernels.replicate(weights, gpus * per_gpu)
     order = np.argsort(-share, axis=1, kind="stable")
     packed = kernels.pack(order, share, gpus)
     started = [np.take_along_axis(owner, packed, axis=1), *starts]
     loads = np.array([Placement(start).gpu_loads(weights, gpus).max(axis=1) for start in started])
-    is_small = slots <= _SMALL
     placed = np.empty((len(weights), gpus, per_gpu), dtype=np.int64)
+
+    def starts_of(row: int) -> Iterator[Slots]:
+        for at in np.argsort(loads[:, row], kind="stable"):
+            yield started[at][row].copy()
+        yield flashlb.placed(weights[row], gpus, gpus * per_gpu)
+
     for row, bound in enumerate(bounds_of(weights, gpus, per_gpu)):
-        limit = bound * (1 + (kernels.ROUNDING if is_small else _CLOSE))
-        enough = limit if is_small else bound * (1 + _FAR)
         best = np.inf
-        for at in (*np.argsort(loads[:, row], kind="stable"), -1):
-            made = flashlb.placed(weights[row], gpus, slots) if at < 0 else started[at][row].copy()
-            load = _improved(weights[row], made.reshape(gpus, per_gpu), limit)
+        for start in starts_of(row):
+            made = start.reshape(gpus, per_gpu)
+            load = _improved(weights[row], made, bound * (1 + _CLOSE))
             if load < best:
-                best, placed[row] = load, made.reshape(gpus, per_gpu)
-            if best <= enough or per_gpu == 2:
+                best, placed[row] = load, made
+            if best <= bound * (1 + _FAR) or per_gpu == 2:
                 break  # with two slots, the result does not depend on the start
-        if best > limit and slots <= _FEW:
-            placed[row] = _least(weights[row], placed[row], best)
     return placed
 
 
@@ -90,19 +88,6 @@ def _improved(weights: Loads, placed: Slots, limit: float) -> float:
     counts, load = two_slots.least_pairs(weights, counts, len(placed), limit)
     placed[:] = two_slots.paired(weights, counts)
     return load
-
-
-def _least(weights: Loads, placed: Slots, load: float) -> Slots:
-    """Return a layer's placement with the least largest load: all are tried that could be lower."""
-    experts, gpus = len(weights), len(placed)
-    for spare in combinations_with_replacement(range(experts), placed.size - experts):
-        counts = 1 + np.bincount(np.array(spare, dtype=np.int64), minlength=experts)
-        ordered = np.argsort(-weights / counts, kind="stable")
-        owner = np.repeat(ordered, counts[ordered])
-        gpu, least = kernels.fill((weights / counts)[owner], gpus, load)
-        if least < load:
-            load, placed = least, owner[np.argsort(gpu, kind="stable")].reshape(placed.shape)
-    return placed
 
 
 def bounds_of(weights: Loads, gpus: int, per_gpu: int) -> Loads:

@@ -11,12 +11,13 @@ from planners.experts.problem import ExpertsProblem, Placement, Slots, fetched
 _STEPS = 2000
 _HALVINGS = 7
 _CLOSE = 1e-3
+GOAL = 0.02
 
 
 def few_moves(problem: ExpertsProblem) -> Placement:
     """Return a placement near the one in force: within the goal, or within the budget.
 
-    Without a budget, each layer fetches few experts for a load within `goal` of the best one that
+    Without a budget, each layer fetches few experts for a load within 2 % of the best one that
     was reached. With a budget, each layer gets the least load with at most so many fetches.
     """
     best = certified(problem)
@@ -32,7 +33,7 @@ def _near(layer: ExpertsProblem, in_force: Slots, best: Slots) -> Placement:
     old = Placement(in_force[None])
     low, high = _largest(layer, Placement(best[None])), _largest(layer, old)
     if layer.budget is None:
-        limit = low * (1 + layer.goal)
+        limit = low * (1 + GOAL)
         if high <= limit:
             return old
         made = _changed(layer, in_force, limit)
