@@ -14,10 +14,10 @@ from itertools import combinations
 
 import numpy as np
 
-from planners.experts import flashlb, kernels
+from planners.experts import kernels
 from planners.experts.balancing import two_slots
 from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
-from planners.experts.published import STARTS
+from planners.experts.published import STARTS, flashlb_slots
 
 _STEPS = 2000
 _CLOSE = 1e-4
@@ -66,7 +66,7 @@ def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
     def starts_of(row: int) -> Iterator[Slots]:
         for at in np.argsort(loads[:, row], kind="stable"):
             yield started[at][row].copy()
-        yield flashlb.placed(weights[row], gpus, gpus * per_gpu)
+        yield flashlb_slots(weights[row], gpus, gpus * per_gpu)
 
     for row, bound in enumerate(bounds_of(weights, gpus, per_gpu)):
         best = np.inf

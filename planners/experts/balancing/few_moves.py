@@ -5,8 +5,8 @@ import numpy as np
 from planners.experts import kernels
 from planners.experts.balancing.certified import certified, experts_of, group_loads
 from planners.experts.balancing.two_slots import paired_near
-from planners.experts.flashlb import renamed
 from planners.experts.problem import ExpertsProblem, Placement, Slots, fetched
+from planners.experts.published import renamed
 
 _STEPS = 2000
 _HALVINGS = 7
