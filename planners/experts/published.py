@@ -257,7 +257,7 @@ STARTS = (
 """Quick balancers: each layer of every published one, but flashlb, is as good in one of them."""
 
 
-# --- FlashLB: replicas and placement decided together ----------------------------------------------
+# --- FlashLB: replicas and placement decided together ---------------------------------------------
 
 _GROUPS = 4
 _WIDTH = 8

@@ -28,13 +28,12 @@ _MOST_GROUPS = 12
 def certified(problem: ExpertsProblem) -> Placement:
     """Return a placement with the best balance that was reached; it does not count fetches.
 
-    No layer is worse than in the published placements.
+    No layer is worse than in the published placements, and in the one in force.
     """
-    published = [balancer.place(problem) for balancer in STARTS]
+    starts = [balancer.place(problem).slots for balancer in STARTS]
+    if problem.previous is not None:
+        starts.append(problem.previous)
     if problem.nodes == 1:
-        starts = [placement.slots for placement in published]
-        if problem.previous is not None:
-            starts.append(problem.previous)
         placed = balanced(problem.loads, problem.gpus, problem.per_gpu, *starts)
         return Placement(placed.reshape(problem.layers, -1))
     # With groups, each node has a balance of its own, once it has its groups.
@@ -45,7 +44,7 @@ def certified(problem: ExpertsProblem) -> Placement:
     gpus = problem.gpus // problem.nodes
     placed = balanced(problem.loads[layer, experts], gpus, problem.per_gpu).reshape(rows, -1)
     slots = np.take_along_axis(experts, placed, axis=1).reshape(problem.layers, -1)
-    placements = np.array([slots, *(placement.slots for placement in published)])
+    placements = np.array([slots, *starts])
     loads = [Placement(slots).gpu_loads(problem.loads, problem.gpus) for slots in placements]
     best = np.max(loads, axis=2).argmin(axis=0)
     return Placement(placements[best, np.arange(problem.layers)])
