@@ -254,7 +254,7 @@ STARTS = (
     Balancer(_replicated_in_float32, _pack_in_float32),  # DeepSeek's, without torch
     BALANCERS["zigzag"],
 )
-"""Quick balancers: each layer of every published one, but flashlb, is as good in one of them."""
+"""Quick balancers: each layer of every greedy placement is as good in one of them."""
 
 
 # --- FlashLB: replicas and placement decided together ---------------------------------------------

@@ -17,7 +17,7 @@ import numpy as np
 from planners.experts import kernels
 from planners.experts.balancing import two_slots
 from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
-from planners.experts.published import STARTS, flashlb_slots
+from planners.experts.published import STARTS
 
 _STEPS = 2000
 _CLOSE = 1e-4
@@ -28,7 +28,7 @@ _MOST_GROUPS = 12
 def certified(problem: ExpertsProblem) -> Placement:
     """Return a placement with the best balance that was reached; it does not count fetches.
 
-    No layer is worse than in the published placements, and in the one in force.
+    No layer is worse than in the greedy placements, and in the one in force.
     """
     starts = [balancer.place(problem).slots for balancer in STARTS]
     if problem.previous is not None:
@@ -53,7 +53,7 @@ def certified(problem: ExpertsProblem) -> Placement:
 def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
     """Return rows x GPUs x slots: the experts of each GPU, never worse than one of the starts.
 
-    More starts are the greedy placement and, where the bound stays far, FlashLB's.
+    One more start is the greedy placement. All are tried where the bound stays far.
     """
     owner, share, _ = kernels.replicate(weights, gpus * per_gpu)
     order = np.argsort(-share, axis=1, kind="stable")
@@ -61,26 +61,20 @@ def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
     started = [np.take_along_axis(owner, packed, axis=1), *starts]
     loads = np.array([Placement(start).gpu_loads(weights, gpus).max(axis=1) for start in started])
     placed = np.empty((len(weights), gpus, per_gpu), dtype=np.int64)
-
-    def starts_of(row: int) -> Iterator[Slots]:
-        for at in np.argsort(loads[:, row], kind="stable"):
-            yield started[at][row].copy()
-        yield flashlb_slots(weights[row], gpus, gpus * per_gpu)
-
     for row, bound in enumerate(bounds_of(weights, gpus, per_gpu)):
-        best = np.inf
-        for start in starts_of(row):
-            made = start.reshape(gpus, per_gpu)
+        least = np.inf
+        for at in np.argsort(loads[:, row], kind="stable"):
+            made = started[at][row].reshape(gpus, per_gpu).copy()
             load = _improved(weights[row], made, bound * (1 + _CLOSE))
-            if load < best:
-                best, placed[row] = load, made
-            if best <= bound * (1 + _FAR) or per_gpu == 2:
+            if load < least:
+                least, placed[row] = load, made
+            if least <= bound * (1 + _FAR) or per_gpu == 2:
                 break  # with two slots, the result does not depend on the start
     return placed
 
 
 def _improved(weights: Loads, placed: Slots, limit: float) -> float:
-    """Improve a layer in place until no load is above `limit`; return its largest load."""
+    """Improve a row in place until no load is above `limit`; return its largest load."""
     if placed.shape[1] != 2:
         return kernels.improve(weights, placed, placed, limit, _STEPS, False)[0]
     counts = np.bincount(placed.ravel(), minlength=len(weights))
@@ -139,6 +133,7 @@ def _divisions(groups: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
     """Yield all ways to divide groups into sets of `size`: one set after the other."""
     if not groups:
         yield ()
+        return
     for others in combinations(groups[1:], size - 1):
         chosen = (*groups[:1], *others)
         left = tuple(group for group in groups if group not in chosen)
