@@ -32,7 +32,7 @@ with_vllm = pytest.mark.parametrize("engine", POLICIES[:1], indirect=True)
 def engine(request):
     """Import a policy's module in empty parent packages; the real ones import GPUs' libraries."""
     name, _, release = request.param.split("-")
-    home = ENGINES[name].home.partition(":")[0]
+    home = ENGINES[name].module
     parents = home.split(".")[:-1]
     try:
         for depth in range(1, len(parents) + 1):
