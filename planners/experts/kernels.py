@@ -169,6 +169,35 @@ def _replication(
 
 
 @compiled
+def _exchange_two(share: Array, placed: Array, load: Array) -> tuple[Slot, tuple[int, int], int]:
+    """Return the best exchange of two replicas of the heaviest GPU for two of another GPU.
+
+    Returns a slot of the heaviest GPU, the other GPU and its slot, then the second slots of both,
+    and the number of exchanges that were tried. The first slot is -1 if no exchange has a gain.
+    """
+    top = int(np.argmax(load))
+    per_gpu = placed.shape[1]
+    best, tried = ROUNDING * load[top], 0
+    step, second = (-1, 0, 0), (0, 0)
+    for gpu in range(placed.shape[0]):
+        room = load[top] - load[gpu]
+        if room <= best:
+            continue
+        for a in range(per_gpu):
+            for b in range(a):
+                given = share[placed[top, a]] + share[placed[top, b]]
+                for c in range(per_gpu):
+                    delta = given - share[placed[gpu, c]]
+                    for d in range(c):
+                        now = delta - share[placed[gpu, d]]
+                        gain = min(now, room - now)
+                        if gain > best:
+                            best, step, second = gain, (a, gpu, c), (b, d)
+        tried += (per_gpu * (per_gpu - 1) // 2) ** 2
+    return step, second, tried
+
+
+@compiled
 def _put(placed: Array, on: Array, gpu: int, slot: int, expert: int) -> None:
     """Put an expert in a slot, in the place of another one."""
     on[placed[gpu, slot], gpu] -= 1
@@ -221,9 +250,17 @@ def improve(
             tried += rated
             if more > gain:
                 step, replicates = other, True
+        # 3. If neither has a gain, the best exchange of two; the first of the two is made in 4.
         if step[0] < 0:
-            break
-        # 3. Make the step.
+            step, (slot, place), rated = _exchange_two(share, placed, load)
+            tried += rated
+            if step[0] < 0:
+                break
+            expert, taken = placed[top, slot], placed[step[1], place]
+            _put(placed, on, top, slot, taken)
+            _put(placed, on, step[1], place, expert)
+            exchanges += 1
+        # 4. Make the step.
         slot, gpu, place = step
         expert, taken = placed[top, slot], placed[gpu, place]
         _put(placed, on, gpu, place, expert)

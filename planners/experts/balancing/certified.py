@@ -17,7 +17,7 @@ import numpy as np
 from planners.experts import kernels
 from planners.experts.balancing import two_slots
 from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
-from planners.experts.published import STARTS, flashlb_slots
+from planners.experts.published import STARTS
 
 _STEPS = 2000
 _CLOSE = 1e-4
@@ -53,7 +53,7 @@ def certified(problem: ExpertsProblem) -> Placement:
 def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
     """Return rows x GPUs x slots: the experts of each GPU, never worse than one of the starts.
 
-    More starts are the greedy placement and, where the bound stays far, FlashLB's.
+    One more start is the greedy placement. All are tried where the bound stays far.
     """
     owner, share, _ = kernels.replicate(weights, gpus * per_gpu)
     order = np.argsort(-share, axis=1, kind="stable")
@@ -61,16 +61,10 @@ def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
     started = [np.take_along_axis(owner, packed, axis=1), *starts]
     loads = np.array([Placement(start).gpu_loads(weights, gpus).max(axis=1) for start in started])
     placed = np.empty((len(weights), gpus, per_gpu), dtype=np.int64)
-
-    def starts_of(row: int) -> Iterator[Slots]:
-        for at in np.argsort(loads[:, row], kind="stable"):
-            yield started[at][row].copy()
-        yield flashlb_slots(weights[row], gpus, gpus * per_gpu)
-
     for row, bound in enumerate(bounds_of(weights, gpus, per_gpu)):
         least = np.inf
-        for start in starts_of(row):
-            made = start.reshape(gpus, per_gpu)
+        for at in np.argsort(loads[:, row], kind="stable"):
+            made = started[at][row].reshape(gpus, per_gpu).copy()
             load = _improved(weights[row], made, bound * (1 + _CLOSE))
             if load < least:
                 least, placed[row] = load, made
@@ -102,7 +96,8 @@ def layer_bounds(problem: ExpertsProblem) -> Loads:
     if problem.nodes > 1 and problem.groups <= _MOST_GROUPS:
         sums = np.take_along_axis(group_loads(problem), groups_of_nodes(problem), axis=1)
         busiest = sums.reshape(problem.layers, problem.nodes, -1).sum(axis=2).max(axis=1)
-        return np.maximum(quick, busiest / (problem.gpus // problem.nodes))
+        grouped: Loads = np.maximum(quick, busiest / (problem.gpus // problem.nodes))
+        return grouped
     if problem.nodes > 1 or problem.per_gpu != 2:
         return quick
     layers = zip(problem.loads, map(float, quick), strict=True)
