@@ -47,13 +47,14 @@ class RankWork(Struct, frozen=True):
 
     `estimated_ms` are the estimated milliseconds of the computation by name of the estimate,
     `modelled_ms` those of the communication. `facts` has, by property such as `kernel`, the value
-    that most bytes of its lookups have.
+    that most bytes of its lookups have. `parts` describes what is computed, for a data set.
     """
 
     work: TimedWork
     estimated_ms: dict[str, float]
     modelled_ms: float
     facts: dict[str, str]
+    parts: Sequence[Mapping[str, Any]] = ()
 
 
 class Candidate(Struct, frozen=True):

@@ -9,7 +9,7 @@ import statistics
 import warnings
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,6 +94,7 @@ class MeasuredRank(Struct, frozen=True):
     estimated_ms: dict[str, float]
     measured_ms: float
     facts: dict[str, str]
+    parts: tuple[dict[str, Any], ...] = ()
 
 
 class MeasuredDecision(Struct, frozen=True):
@@ -243,7 +244,8 @@ def _measured(candidate: Candidate, stopwatch: Stopwatch, reference_ms: float) -
     ranks = []
     for number, rank in enumerate(candidate.ranks):
         measured_ms = _ratio(stopwatch, rank).value * reference_ms
-        ranks.append(MeasuredRank(number, rank.estimated_ms, measured_ms, rank.facts))
+        parts = tuple(map(dict, rank.parts))
+        ranks.append(MeasuredRank(number, rank.estimated_ms, measured_ms, rank.facts, parts))
     return MeasuredDecision(
         name=candidate.name,
         fingerprint=candidate.fingerprint,

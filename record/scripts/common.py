@@ -19,13 +19,15 @@ from typing import Any, TypeVar
 from unittest import mock
 
 import torch
-from msgspec import json
+from msgspec import json, to_builtins
 from torchrec.distributed.planner.types import Topology
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from harness.contract import ShardbenchError
 from harness.contract.registry import load_registry
+from harness.estimates.validation import Validation
+from harness.model.declared import checked
 from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 
@@ -158,8 +160,8 @@ def plan_file(workload: str, topology: str, gpus: int) -> Iterator[Path]:
         yield file
 
 
-def validated(*words: object) -> list[Any]:
-    """Return the documents that `shardbench validate` writes.
+def validated(kind: type[R], *words: object) -> list[R]:
+    """Return what `shardbench validate` writes: a `Validation` or `MemoryValidation` a problem.
 
     Some problems may be refused, e.g. for lack of a GPU's memory; without any, the script ends.
     """
@@ -169,4 +171,21 @@ def validated(*words: object) -> list[Any]:
         if not file.exists():
             sys.exit(2)  # the command says why
         documents = json.decode(file.read_bytes())
-    return documents if isinstance(documents, list) else [documents]
+    several = documents if isinstance(documents, list) else [documents]
+    return [checked(document, kind, "shardbench validate") for document in several]
+
+
+def keep_plans(validations: Iterable[Validation], name: str) -> None:
+    """Write each measured plan as a line of `record/plans/<name>.jsonl`, for other cost models."""
+    lines = []
+    for validation in validations:
+        problem = {
+            "problem": validation.problem,
+            "device": validation.device,
+            "inputs": validation.inputs,
+            "packages": validation.environment.packages,
+        }
+        lines += [json.encode(problem | to_builtins(plan)) for plan in validation.decisions]
+    file = Path(__file__).parents[1] / "plans" / f"{name}.jsonl"
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"\n".join(lines) + b"\n")

@@ -10,10 +10,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from common import device_of, shardbench, validated
+from common import device_of, keep_plans, shardbench, validated
 
 from harness.estimates.validation import Validation
-from harness.model.declared import checked
 from reports.core.table import Entry, TableColumn, as_markdown
 from reports.estimates import agreements_table
 
@@ -38,13 +37,14 @@ def main() -> None:
     device = device_of(__doc__)
     machine = Path("validations") / f"gpu-{device}.toml"
     machine.parent.mkdir(exist_ok=True)
-    on = ("--device", device)
+    on: tuple[object, ...] = ("--device", device)
     if shardbench("calibrate", "-o", machine, *on, "--share", SHARE[device]):
         sys.exit(2)  # the command says why
     words = [word for one in WORKLOADS for word in ("-w", one.format(hbm=HBM[device]))]
+    on += ("-t", "dgx_h100", "-n", RANKS, "--machine", machine)
     limits = ("--plans", PLANS, "--seconds", SECONDS[device], "--gib", GIB)
-    documents = validated(*words, "-t", "dgx_h100", "--machine", machine, "-n", RANKS, *on, *limits)
-    validations = [checked(one, Validation, "shardbench validate") for one in documents]
+    validations = validated(Validation, *words, *on, *limits)
+    keep_plans(validations, machine.stem)
     table = agreements_table(validations)
     # One row for each estimate of a problem; all of them have the kernels of its plans.
     kernels = [

@@ -7,7 +7,6 @@ measured, also with Adam.
 from common import device_of, validated
 
 from harness.estimates.memory import MemoryValidation
-from harness.model.declared import checked
 from reports.core.table import as_markdown
 from reports.estimates import peaks_table
 
@@ -28,5 +27,4 @@ WORKLOADS = (
 if __name__ == "__main__":
     words = [word for workload in WORKLOADS for word in ("-w", workload)]
     words += ["-t", "dgx_h100", "-n", "16", "--plans", "3", "--device", device_of(__doc__)]
-    documents = validated("--memory", *words)
-    print(as_markdown(peaks_table([checked(d, MemoryValidation, "validate") for d in documents])))
+    print(as_markdown(peaks_table(validated(MemoryValidation, "--memory", *words))))

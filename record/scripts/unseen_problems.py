@@ -2,14 +2,16 @@
 
 `python record/scripts/unseen_problems.py --device cpu MACHINE` validates TorchRec's estimate
 (`torchrec`) and that of a calibrated machine (`calibrated`): a name, or a file of `shardbench
-calibrate`. Times are kept in `validations/`; the same command resumes. The first table sums up the
-second one. The goals: top 1 on 10 problems, a mean regret of 3 %, an error of 10 %.
+calibrate`. Times are kept in `validations/`; the same command resumes. The measured plans go into
+`record/plans/MACHINE.jsonl`. The first table sums up the second one. The goals: top 1 on 10
+problems, a mean regret of 3 %, an error of 10 %.
 """
 
-from common import device_and_machine_of, validated
+from pathlib import Path
+
+from common import device_and_machine_of, keep_plans, validated
 
 from harness.estimates.validation import Validation
-from harness.model.declared import checked
 from reports.core.table import as_markdown
 from reports.estimates import agreements_table, summary_table
 
@@ -28,9 +30,10 @@ def main() -> None:
     """Validate the problems, and print the tables."""
     device, machine = device_and_machine_of(__doc__)
     words = [word for workload in WORKLOADS for word in ("-w", workload)]
-    words += ["-t", "dgx_h100", "-n", RANKS, "--machine", machine, "--device", device]
-    documents = validated(*words, "--plans", PLANS, "--seconds", SECONDS, "--gib", GIB)
-    validations = [checked(document, Validation, "validate") for document in documents]
+    on = ("-t", "dgx_h100", "-n", RANKS, "--machine", machine, "--device", device)
+    limits = ("--plans", PLANS, "--seconds", SECONDS, "--gib", GIB)
+    validations = validated(Validation, *words, *on, *limits)
+    keep_plans(validations, Path(machine).stem)
     print(as_markdown(summary_table(validations)), end="\n\n")
     print(as_markdown(agreements_table(validations)))
 

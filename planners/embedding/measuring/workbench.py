@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 
 import numpy as np
@@ -123,7 +123,12 @@ class EmbeddingWorkbench:
             Candidate(
                 name,
                 fingerprint(plan),
-                [self._rank_work(rank, most, calibration) for rank in of_plan],
+                [
+                    self._rank_work(rank, most, calibration, tables)
+                    for rank, tables in zip(
+                        of_plan, _tables_by_rank(plan, len(of_plan)), strict=True
+                    )
+                ],
             )
             for (name, plan), of_plan in zip(plans, ranks, strict=True)
         ]
@@ -168,7 +173,11 @@ class EmbeddingWorkbench:
         return MemorySet(ranks, notes, self._gib, PEAK)
 
     def _rank_work(
-        self, rank: Sequence[tuple[ShardWork, Shard]], most: int, calibration: Calibration
+        self,
+        rank: Sequence[tuple[ShardWork, Shard]],
+        most: int,
+        calibration: Calibration,
+        tables: Sequence[str],
     ) -> RankWork:
         """Return a rank's work and its estimates, with shards cut to at most `most` rows."""
         shards = [shard.cut_to(most) for shard, _ in rank]
@@ -181,6 +190,7 @@ class EmbeddingWorkbench:
             estimated,
             sum(perf.fwd_comms + perf.bwd_comms for perf in perfs),
             _facts(shards),
+            [{"table": name, **asdict(s)} for name, s in zip(tables, shards, strict=True)],
         )
 
     def design(self, share: float) -> Design:
@@ -242,6 +252,15 @@ def with_kernels(problem: EmbeddingProblem, kernels: Sequence[str]) -> Embedding
         for name, constraint in problem.constraints.items()
     }
     return replace(problem, constraints=constraints, kernels=frozenset(kept), known={})
+
+
+def _tables_by_rank(plan: Plan, ranks: int) -> list[list[str]]:
+    """Return the names of the tables of each rank's shards, in the order of `shards_by_rank`."""
+    names: list[list[str]] = [[] for _ in range(ranks)]
+    for option in plan.options:
+        for shard in option.shards:
+            names[shard.rank].append(option.name)
+    return names
 
 
 def _facts(shards: Sequence[ShardWork]) -> dict[str, str]:

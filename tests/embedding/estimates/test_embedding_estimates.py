@@ -371,6 +371,17 @@ def test_ranks_are_cut_to_the_memory_that_there_is_with_a_note(problem: Embeddin
     plans.decisions[0].ranks[0].work.passes()["both"].run()
 
 
+def test_each_table_is_computed_on_the_ranks_of_its_shards(problem: EmbeddingProblem):
+    """A measurement describes its shards, so that other cost models can be judged on it."""
+    plans = EmbeddingWorkbench(BenchOptions("cpu", "uniform", 1.0)).candidates(problem, 3)
+    numbers = {t.name: sum(t.pooling_factors) * t.dim for t in problem.tables}
+    for plan in plans.decisions:
+        looked_up = dict.fromkeys(numbers, 0.0)
+        for part in (part for rank in plan.ranks for part in rank.parts):
+            looked_up[part["table"]] += sum(part["lookups"]) * part["columns"]
+        assert looked_up == pytest.approx(numbers)
+
+
 def test_lookups_that_do_not_fit_into_memory_are_one_sentence(problem: EmbeddingProblem):
     """It names the option with the limit."""
     with pytest.raises(UsageError, match=r"lookups of a rank take .* GiB.*--gib allows 0\.001"):
