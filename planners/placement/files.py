@@ -3,6 +3,7 @@
 import gzip
 import io
 import zlib
+from itertools import pairwise
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -102,22 +103,23 @@ def read_problem(path: str) -> PlacementProblem:
 
 def contest_form(problem: PlacementProblem) -> dict[str, Any]:
     """Return a problem as JSON types, in the form of the contest's files."""
-
-    def rows(numbers: Ints, begins: Ints) -> _Rows:
-        return [part.tolist() for part in np.split(numbers, begins[1:-1])]
-
     nodes = _Nodes(
         intervals=list(zip(problem.start.tolist(), problem.end.tolist(), strict=True)),
-        costs=rows(problem.cost, problem.first),
-        usages=rows(problem.usage, problem.first),
+        costs=rows_of(problem.cost, problem.first),
+        usages=rows_of(problem.usage, problem.first),
     )
     edges = _Edges(
         nodes=list(zip(problem.tail.tolist(), problem.head.tolist(), strict=True)),
-        costs=rows(problem.pairs, problem.offset) if len(problem.tail) else [],
+        costs=rows_of(problem.pairs, problem.offset),
     )
     form = _File(_Problem(nodes, edges, problem.limit, problem.name))
     builtins: dict[str, Any] = msgspec.to_builtins(form)
     return builtins
+
+
+def rows_of(numbers: Ints, begins: Ints) -> list[list[int]]:
+    """Return the parts of an array as lists; each begins at one of `begins` but the last."""
+    return [numbers[begin:end].tolist() for begin, end in pairwise(begins.tolist())]
 
 
 def _flat(rows: _Rows) -> tuple[Ints, Ints]:

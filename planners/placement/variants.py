@@ -1,14 +1,18 @@
 """Variants: published methods, and ours. Modules are imported at first use."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from harness.contract import NotApplicable, Prepared
+from harness.contract import InfeasibleDecision, NotApplicable, Prepared, ask_upstream
 from planners.placement.family import FAMILY
 
 if TYPE_CHECKING:
     from planners.placement.problem import PlacementProblem, Plan
 
 _MOST_PAIRS_OF_PROGRAMMES = 500_000
+_DRIVER = Path(__file__).parent / "upstream" / "toulbar2.py"
+_TOULBAR2 = "toulbar2-1.4.0.1"
 
 
 @FAMILY.variant("descent", reference=True, source="Besag 1986, iterated conditional modes")
@@ -83,3 +87,45 @@ def certified(problem: "PlacementProblem") -> "Prepared[Plan]":
 
     warm_up()
     return Prepared(lambda: certified(problem))
+
+
+@FAMILY.variant("toulbar2", source="toulbar2 1.4.0", upstream=_TOULBAR2)
+def toulbar2(problem: "PlacementProblem") -> "Prepared[Plan]":
+    """toulbar2 1.4.0, the kind of engine that won the contest, in a child process"""
+    _check_size(problem)
+    return ask_upstream(problem, _TOULBAR2, _DRIVER, {"kind": "plan"}, _translated)
+
+
+def _translated(
+    problem: "PlacementProblem",
+) -> tuple[Mapping[str, Any], Callable[[Mapping[str, Any]], "Plan"]]:
+    """Return the request for a problem, and the reader of its answer."""
+    import numpy as np
+
+    from planners.placement.files import rows_of
+    from planners.placement.problem import Plan
+    from planners.placement.search.graph import graph_of
+
+    graph = graph_of(problem)
+    states, places, block = graph.bytes_of_states()
+    node = graph.owner[block]
+    state = states - graph.first[node]
+    moments = []
+    for moment, capacity in enumerate(graph.capacity.tolist()):
+        at = np.flatnonzero(((graph.begin <= moment) & (moment < graph.end))[block])
+        columns = (node[at], state[at], graph.usage[places[at]])
+        moments.append((capacity, np.stack(columns, axis=1).tolist()))
+    request = {
+        "costs": rows_of(graph.cost, graph.first),
+        "edges": np.stack([graph.tail, graph.head], axis=1).tolist(),
+        "pairs": rows_of(graph.pairs, graph.offset),
+        "moments": moments,
+        "seconds": problem.seconds,
+    }
+
+    def read(answer: Mapping[str, Any]) -> "Plan":
+        if answer["states"] is None:
+            raise InfeasibleDecision("No plan was found in time.")
+        return Plan(np.array(answer["states"], dtype=np.int64))
+
+    return request, read

@@ -12,7 +12,16 @@ from packaging.utils import canonicalize_name
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # A training job has its own; what belongs to one upstream or one command alone is looked for first.
-NOT_DECLARED = {"torch", "torchrec", "fbgemm_gpu", "colossalai", "paddle", "autoparallel", "pulp"}
+NOT_DECLARED = {
+    "torch",
+    "torchrec",
+    "fbgemm_gpu",
+    "colossalai",
+    "paddle",
+    "autoparallel",
+    "pulp",
+    "pytoulbar2",
+}
 OPTIONAL = {"distributed": "dask", "ortools": "proofs"}
 """The extra of each module."""
 

@@ -1,6 +1,7 @@
 """Plans of the placement family, judged by trying every choice of small problems."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from time import monotonic
@@ -132,6 +133,16 @@ def test_an_approximate_solver_plans_where_memory_is_ample(name: str):
     assert plan.bound <= best <= cost_of(problem, plan.choice) <= 1.05 * best
     with pytest.raises(NotApplicable, match="memory"):
         decided(name, spare=0)
+
+
+@pytest.mark.upstreams("toulbar2-1.4.0.1")
+def test_toulbar2_finds_the_best_plan():
+    """On a small model its plan costs as much as ours."""
+    problem = generated("blocks", BlocksParameters(blocks=2)).limited(10)
+    with closing(FAMILY.find("toulbar2").prepared(problem)) as prepared:
+        plan = prepared.run().decision
+    validate(problem, plan)
+    assert cost_of(problem, plan.choice) == cost_of(problem, certified(problem).choice)
 
 
 def test_a_plan_is_explained():

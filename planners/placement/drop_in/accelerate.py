@@ -8,7 +8,8 @@ with accelerate_autoparallel(), AutoParallel(model, input_fn, mesh) as parallel:
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -43,7 +44,16 @@ class accelerate_autoparallel(  # noqa: N801 - a call
         self.by_upstream = Counter[str]()
         if not _switch.acquire(blocking=False):
             raise UsageError("AutoParallel is accelerated already; stop that one first.")
-        self._end: Callable[[], None] | None = _replacing(self._solve)
+        self._end: Callable[[], None] | None = _replacing(self._run)
+
+    def _run(self, optimizer: Any, call: Callable[[], Any]) -> Any:
+        # AutoParallel adds its last constraints before it calls PuLP.
+        upstream = optimizer.prob.solve
+        optimizer.prob.solve = lambda solver: self._solve(optimizer, partial(upstream, solver))
+        try:
+            return call()
+        finally:
+            del optimizer.prob.solve
 
     def _solve(self, optimizer: Any, upstream: Callable[[], int]) -> int:
         try:
@@ -75,22 +85,13 @@ class accelerate_autoparallel(  # noqa: N801 - a call
         self.stop()
 
 
-def _replacing(solve: Callable[[Any, Callable[[], int]], int]) -> Callable[[], None]:
-    """Call `solve` in place of PuLP's solver, with the optimizer; return how to end that.
-
-    AutoParallel adds its last constraints before it calls PuLP, so `prob.solve` is replaced.
-    """
+def _replacing(run: Callable[[Any, Callable[[], Any]], Any]) -> Callable[[], None]:
+    """Call `run` with the optimizer and AutoParallel's step that solves; return how to end that."""
     upstream, is_on = ShardingOptimizer._solve, True
 
     def replacement(optimizer: Any, *arguments: Any, **named: Any) -> Any:
-        if not is_on:
-            return upstream(optimizer, *arguments, **named)
-        run = optimizer.prob.solve
-        optimizer.prob.solve = lambda solver: solve(optimizer, lambda: run(solver))
-        try:
-            return upstream(optimizer, *arguments, **named)
-        finally:
-            del optimizer.prob.solve
+        call = partial(upstream, optimizer, *arguments, **named)
+        return run(optimizer, call) if is_on else call()
 
     def end() -> None:
         nonlocal is_on
@@ -107,16 +108,19 @@ def capturing(_: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
     """Record the last programme that AutoParallel solves in the `with` block."""
     problems: list[PlacementProblem] = []
 
-    def solve(optimizer: Any, upstream: Callable[[], int]) -> int:
-        problems[:] = [ShardingProgramme(optimizer).problem()]
-        return upstream()
+    def run(optimizer: Any, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        finally:
+            with suppress(Exception):  # a constraint of an unknown form
+                problems[:] = [ShardingProgramme(optimizer).problem()]
 
     def content() -> Mapping[str, Any]:
         if not problems:
-            raise ShardbenchError("AutoParallel solved no programme inside.")
+            raise ShardbenchError("AutoParallel solved no programme of a known form inside.")
         return contest_form(problems[0])
 
-    end = _replacing(solve)
+    end = _replacing(run)
     try:
         yield content
     finally:

@@ -17,8 +17,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from harness.contract import Names
 from planners.instruments import timed
-from planners.placement.drop_in.accelerate import accelerate_autoparallel
+from planners.placement.drop_in.accelerate import accelerate_autoparallel, capturing
 from planners.placement.upstream.models import Block
 
 _H100 = next(gpu for gpu in compute_estimation.DEVICE_LIMITS if "H100" in gpu.name)
@@ -48,11 +49,13 @@ def _plan(request: dict[str, Any]) -> dict[str, Any]:
         if request["memory"]:
             parallel.add_parameter_memory_constraint(low=None, high=request["memory"])
         ours = accelerate_autoparallel() if request["accelerated"] else nullcontext()
-        with ours:
+        with ours, capturing(Names()) as content:
             placements, measured = timed(parallel.optimize_placement)
+            captured = content()
         return {
             "objective": pulp.value(parallel.sharding_optimizer.prob.objective),
             "ops": len(placements),
+            "captured": captured,
             "solved": getattr(ours, "solved", 0),
             "by_upstream": dict(getattr(ours, "by_upstream", {})),
             **measured,

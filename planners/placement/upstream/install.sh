@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install AutoParallel and PuLP, which has the solver CBC, in a folder of their own.
+# Install AutoParallel with PuLP, which has the solver CBC, and toulbar2, in folders of their own.
 #
 # usage: install.sh PYTHON ROOT      e.g. install.sh .venv/bin/python upstreams
 #
@@ -16,4 +16,9 @@ install_commit() { # FOLDER
     rm -rf "$1/checkout"
 }
 
+install_release() { # RELEASE FOLDER
+    "${pip[@]}" install --quiet --no-deps --target "$2" "$1"
+}
+
+fill toulbar2-1.4.0.1 44 install_release pytoulbar2==1.4.0.1
 fill autoparallel-a54c252 60 install_commit
