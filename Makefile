@@ -12,8 +12,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 FBGEMM := fbgemm-gpu$(if $(GPU),,-cpu)==1.8.0
 REC := torchrec==1.9.2
 
-.PHONY: setup upstreams report report-large record gpu figures figures-check test test-long test-docs test-slow test-torch
-.PHONY: history bench bench-smoke gate lint docs docs-serve clean peers wheel
+.PHONY: setup upstreams report report-large record gpu figures figures-check
+.PHONY: test test-long test-all test-docs test-slow test-torch history bench bench-smoke gate lint docs docs-serve clean peers wheel
 
 setup: $(READY)
 
@@ -70,12 +70,19 @@ figures-check: setup
 report-large: setup
 	$(BIN)/shardbench report --large --budget 200 --out report-large
 
+# A worker takes half of the tests, in their order, and then tests that another has not begun.
+ON_ALL_CORES := -n auto --dist worksteal
+
 test: setup
-	$(BIN)/python -m pytest -m "not long and not slow and not docs" -n auto --dist loadfile
+	$(BIN)/python -m pytest -m "not long and not slow and not docs" $(ON_ALL_CORES)
 
 # Examples, releases and what else takes many seconds; CI runs them too.
 test-long: setup
-	$(BIN)/python -m pytest -m "long and not slow" -n auto --dist loadfile
+	$(BIN)/python -m pytest -m "long and not slow" $(ON_ALL_CORES)
+
+# Both in one run, which loads the libraries once, and has short tests for the last idle core.
+test-all: setup
+	$(BIN)/python -m pytest -m "not slow and not docs" $(ON_ALL_CORES)
 
 # Every command that README and docs show, and the documentation site in a browser.
 test-docs: setup docs

@@ -35,9 +35,14 @@ from harness.topologies.lookup import placed_on
 # The least duration of a sample of `time_plan`. Shorter calls are repeated, for the clock.
 _SAMPLE_SECONDS = 0.02
 _MOST_CALLS = 1000
+# A smoke test has two variants of each family on its first problem, and one of their figures.
+_IS_SMOKE_TEST = bool(os.environ.get("SHARDBENCH_ASV_SMOKE"))
+
 # Sixteen pairs if calls are short; long calls have fewer, and are not counted.
 _SETTINGS = Settings(
-    sampling=SamplingRule(seconds=20.0, least_blocks=8, most_blocks=8, warmup_seconds=1.0)
+    sampling=SamplingRule(seconds=0.2, least_blocks=2, most_blocks=2, warmup_seconds=0.1)
+    if _IS_SMOKE_TEST
+    else SamplingRule(seconds=20.0, least_blocks=8, most_blocks=8, warmup_seconds=1.0)
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -228,9 +233,6 @@ def compared(
     return outcomes
 
 
-_SMOKE = "SHARDBENCH_ASV_SMOKE"
-"""Set for a smoke test: only the first two variants of each family, on its first problem."""
-
 # asv identifies a cache by the first line of its function, so each family has its own line.
 _CACHES: dict[str, Callable[[FamilyBenchmarks], Cells]] = {
     "dimspec": lambda suite: suite.cells(),
@@ -297,10 +299,10 @@ def outlines(registry: Registry) -> Mapping[str, Outline]:
             _note(f"Family '{family.name}' is not installed: it needs {', '.join(missing[0])}.")
             continue
         variants, problems = tuple(family.variants), family.benchmarks
-        if os.environ.get(_SMOKE):
-            variants, problems = variants[:2], problems[:1]
         figures = {quality.name: quality.unit for quality in family.qualities}
         figures |= {counter.name: "count" for counter in family.counters}
+        if _IS_SMOKE_TEST:
+            variants, problems, figures = variants[:2], problems[:1], dict([*figures.items()][:1])
         made[family.name] = Outline(variants, problems, figures)
     file.write_bytes(json.encode(made))
     return made

@@ -11,6 +11,8 @@ from hypothesis import settings
 
 from harness.execution.upstream import Upstream, is_ready
 
+gc.disable()  # while tests are imported, which allocates millions of objects that stay
+
 # The toy families and other helpers, which child processes import too: they get this `sys.path`.
 sys.path[:0] = [str(Path(__file__).parent / name) for name in ("harness", "reports", "faults")]
 
@@ -37,6 +39,7 @@ def pytest_collection_finish() -> None:
     """Exclude all imported objects from garbage collection, which is faster without them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="module")

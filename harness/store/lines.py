@@ -253,12 +253,14 @@ def hold(results: Path) -> Iterator[None]:
     """Lock a results file while the block runs.
 
     The kernel's lock (`flock`) is on `FILE.lock` in the same folder and ends with the process, even
-    if it is killed. The results file need not exist and is not changed. Raise ShardbenchError if
-    another process holds the lock (with its id) or if the lock file cannot be written.
+    if it is killed. The results file need not exist and is not changed. A folder that is made for
+    the lock is removed if nothing was written to it. Raise ShardbenchError if another process holds
+    the lock (with its id) or if the lock file cannot be written.
     """
     _check_is_file(results)
     results = results.resolve()
     lock = results.with_name(f"{results.name}.lock")
+    is_new_folder = not results.parent.exists()
     with ExitStack() as stack:
         try:
             results.parent.mkdir(parents=True, exist_ok=True)
@@ -283,3 +285,5 @@ def hold(results: Path) -> Iterator[None]:
         finally:
             with suppress(OSError):
                 lock.unlink()
+                if is_new_folder:
+                    results.parent.rmdir()  # fails if there are results

@@ -14,8 +14,7 @@ from planners.dtensor.decision import Decision, Rewritten, recorded_in
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.programs.build import build_program
-from planners.dtensor.programs.program import OpProgram
-from planners.dtensor.programs.world import playing_one_rank
+from planners.dtensor.programs.world import OpProgram, playing_one_rank
 
 OWNERS = "optimizer.stepping:on_local_tensors"
 """The way to step an optimizer that gives each of Muon's matrices an owner."""

@@ -15,7 +15,6 @@ from harness.model.quality import Quality
 from harness.model.statement import Statement
 from harness.store.cells import read_cells
 from harness.topologies.lookup import presets
-from reports.core.columns import cell_table
 from shardbench.commands import compare
 
 # A family that needs no library, for what does not depend on which it is.
@@ -126,14 +125,6 @@ def cell(variant: str, **changes: Any) -> Cell:
     cell_id = CellId.parse(f"boxing/{variant}@crates/toy_rack:4")
     given = {"reference": "upstream", "against": "upstream", "qualities": list(COST)}
     return Cell(id=cell_id, **given | fields | changes)
-
-
-def test_a_decision_that_must_equal_another_variants_is_named_so():
-    """`as NAME`, where the baseline's decision is another one."""
-    same = cell("faster", decision="same", same_as="certified", verdict="faster", fingerprint="b")
-    before = cell("upstream", decision="reference", fingerprint="a")
-    table = cell_table([before, same], "variant", "verdict")
-    assert table.rows[-1][1].text == "faster, as certified"
 
 
 def test_if_the_baseline_was_stopped_its_projection_is_shown(monkeypatch):

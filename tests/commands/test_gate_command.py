@@ -27,7 +27,7 @@ def gate(shardbench):
 @pytest.fixture
 def expected(gate, tmp_path: Path) -> Path:
     """A file of expectations; the unchanged cells of `made_up_cells.results` meet them."""
-    write(tmp_path / "first.jsonl", line("slow"), line())
+    write(tmp_path / "first.jsonl", [line("slow"), line()])
     assert gate("--init", "e.toml", "--judge", "first.jsonl")[0] == 0
     return tmp_path / "e.toml"
 
@@ -71,7 +71,7 @@ def test_what_differs_can_be_accepted(gate, expected, tmp_path):
 
 def test_a_first_file_gives_no_figures_to_what_is_wrong(gate, tmp_path):
     """A wrong decision is named and expects nothing."""
-    write(tmp_path / "first.jsonl", line("slow"), line(decision="different"))
+    write(tmp_path / "first.jsonl", [line("slow"), line(decision="different")])
     code, out, err = gate("--init", "e.toml", "--judge", "first.jsonl")
     assert code == 0
     assert "Wrote e.toml with 2 cells." in out
@@ -255,4 +255,4 @@ def test_make_gate_lets_what_is_inconclusive_pass_and_nothing_else(tmp_path, cod
         ["make", "-C", str(ROOT), "gate", *options], check=False, capture_output=True
     )
     assert (done.returncode, b"verdict" in done.stdout) == (ends, True)
-    assert "\nmake gate\n" in (ROOT / ".ci" / "run").read_text()
+    assert " gate " in (ROOT / ".ci" / "run").read_text()

@@ -176,17 +176,3 @@ def test_every_part_is_in_one_range_and_the_ranges_touch(column, values):
         inside = sum(low * (1 + 1e-9) < value < high * (1 - 1e-9) for value in values)
         at_most = sum(low * (1 - 1e-6) <= value <= high * (1 + 1e-6) for value in values)
         assert inside <= parts <= at_most or (low, high, parts) in (bars[0], bars[-1])
-
-
-@pytest.mark.parametrize(
-    ("kind", "values", "edges"),
-    [
-        ("bytes", [2**n for n in range(10, 40)], [16**n for n in range(2, 11)]),
-        ("count", [10**n for n in range(9)], [10**n for n in range(10)]),
-        ("number", [n / 10 for n in range(10, 60)], [1, 2, 4, 8]),
-    ],
-)
-def test_ranges_end_at_powers_of_the_largest_base_that_gives_enough(kind, values, edges):
-    """Bytes have powers of 16, other numbers of 10, and few ranges powers of 2."""
-    bars = distribution(Column("weight", kind=kind, scale="log"), values)
-    assert [bars[0][0], *(high for _, high, _ in bars)] == edges

@@ -3,8 +3,8 @@
 import importlib
 import re
 import runpy
-import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,18 +15,23 @@ from harness.measuring.jobs import start_server_for
 SCRIPTS = ROOT / "record" / "scripts"
 # The arguments for a small problem, and the number of rows.
 SMALL = {
-    "fsdp_step.py": ("1", 11),
-    "links.py": ("", 18),
-    "large_problems.py": (
-        "compiled@synthetic[tables=4]/dgx_h100:8 certified@synthetic[tables=4]/dgx_h100:8",
-        2,
-    ),
     "plan_cache.py": ("6x4", 3),
     "plan_into_job.py": ("8 8", 6),
     "remedies.py": ("0 1", 2),
     "replanning.py": ("12x16", 2),
     "stability.py": ("6x4", 5),
 }
+# These start processes, or change settings of their own one.
+SMALL_IN_A_PROCESS = {
+    "fsdp_step.py": ("1", 11),
+    "links.py": ("", 18),
+    "large_problems.py": (
+        "compiled@synthetic[tables=4]/dgx_h100:8 certified@synthetic[tables=4]/dgx_h100:8",
+        2,
+    ),
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # as in the processes of the scripts
 
 
 def test_the_record_names_the_scripts_that_are_there():
@@ -38,26 +43,60 @@ def test_the_record_names_the_scripts_that_are_there():
     assert named <= scripts
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("script", SMALL)
-def test_a_table_is_printed(script, tmp_path):
-    """On a small problem a script prints rows of equal length."""
-    arguments, rows = SMALL[script]
-    printed = run_python(str(SCRIPTS / script), *arguments.split(), folder=tmp_path)
+@pytest.fixture
+def run_here(monkeypatch, capfd, tmp_path) -> Callable[..., tuple[str, str]]:
+    """Return a function that runs a script, and what it would do in processes, in this process.
+
+    It returns standard output and error.
+    """
+    monkeypatch.syspath_prepend(SCRIPTS)
+    monkeypatch.chdir(tmp_path)
+    common = importlib.import_module("common")
+    monkeypatch.setattr(common, "in_new_process", lambda work, *given, **_: work(*given))
+    monkeypatch.setattr(common, "be_quiet", lambda: None)
+
+    def run(script: str, *arguments: str) -> tuple[str, str]:
+        monkeypatch.setattr(sys, "argv", [script, *arguments])
+        runpy.run_path(str(SCRIPTS / script), run_name="__main__")
+        return capfd.readouterr()
+
+    return run
+
+
+def assert_is_table(printed: str, rows: int) -> None:
+    """Assert that a Markdown table with at least this number of rows of equal length is printed."""
     table = [line for line in printed.splitlines() if line.startswith("|")]
     assert len(table) >= 2 + rows
     assert len({line.count("|") for line in table}) == 1
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("script", SMALL)
+def test_a_table_is_printed(script, run_here):
+    """On a small problem a script prints its rows."""
+    arguments, rows = SMALL[script]
+    assert_is_table(run_here(script, *arguments.split())[0], rows)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("script", SMALL_IN_A_PROCESS)
+def test_a_table_is_printed_by_a_process(script, tmp_path):
+    """As a program, on a small problem, a script prints its rows."""
+    arguments, rows = SMALL_IN_A_PROCESS[script]
+    printed = run_python(str(SCRIPTS / script), *arguments.split(), folder=tmp_path)
+    assert_is_table(printed, rows)
+
+
+@pytest.mark.long
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("script", ["estimates.py", "sharded_step.py", "tests.py", "memory.py"])
-def test_without_a_gpu_a_script_measures_nothing(script, tmp_path):
+def test_without_a_gpu_a_script_measures_nothing(script, run_here, capfd):
     """It says so in one sentence and exits with 2."""
-    command = [sys.executable, str(SCRIPTS / script), "--device", "cuda"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith("There is no CUDA device that torch can use.\n")
+    with pytest.raises(SystemExit) as ended:
+        run_here(script, "--device", "cuda")
+    printed, said = capfd.readouterr()
+    assert (ended.value.code, printed) == (2, "")
+    assert said.endswith("There is no CUDA device that torch can use.\n")
 
 
 @pytest.mark.long
@@ -77,7 +116,7 @@ def test_plans_are_trained_by_processes_and_compared(monkeypatch):
     """Each plan has a measured time, and all but TorchRec's a ratio."""
     monkeypatch.syspath_prepend(SCRIPTS)
     trained_step = importlib.import_module("trained_step")
-    rows = trained_step.rows("synthetic[tables=4,weights=cpu,mib=4]", "xeon_2core", "cpu", 2)
+    rows = trained_step.rows("synthetic[tables=4,weights=cpu,mib=4]", "xeon_2core", "cpu", turns=1)
     assert rows[0][1].startswith("upstream")
     assert rows[0][-1] == "-"
     assert all(float(measured) > 0 for _, _, _, measured, _ in rows)

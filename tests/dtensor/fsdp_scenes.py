@@ -1,11 +1,5 @@
-"""Run a sharded model where others look at it: python fsdp_scenes.py SCENE [warm]
+"""Scenes in which a sharded model runs where others look at it: modes, compilers, exports."""
 
-Print what a mode, a compiler or an export sees, inside `accelerate()` and then without it. Both
-have to be the same. The first of a process matters, as torch looks up some names only once.
-"""
-
-import json
-import sys
 from contextlib import nullcontext
 from typing import Any
 
@@ -118,9 +112,9 @@ def seen(scene: str, *, is_warm: bool, accelerates: bool) -> Any:
         return SCENES[scene](model)
 
 
-if __name__ == "__main__":
-    scene, *warm = sys.argv[1:]
+def seen_first(scene: str, is_warm: bool) -> list[Any]:
+    """Return what the first scene of this process shows when accelerated, and the next without."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
-    for accelerates in (True, False):
-        print(json.dumps(seen(scene, is_warm=bool(warm), accelerates=accelerates)))
+    found = [seen(scene, is_warm=is_warm, accelerates=is_on) for is_on in (True, False)]
     dist.destroy_process_group()
+    return found

@@ -9,7 +9,7 @@ from hostile import change, changes, read_or_refused
 from hypothesis import given, settings, strategies as st
 
 from harness.contract.registry import load_registry
-from harness.gate.expectations import load_expectations, to_toml
+from harness.gate.expectations import load_expectations
 from harness.suites.declared import read_suite
 
 EXPECTATIONS = """
@@ -93,13 +93,3 @@ def test_any_bytes_and_any_change_of_what_is_valid(kind, data, folder):
 def test_deep_nesting_is_refused(kind, content, tmp_path):
     """Nesting that Python's own parser cannot follow is no crash."""
     assert read(kind, tmp_path, content) is None
-
-
-@given(name=st.text(min_size=1, max_size=20))
-@settings(max_examples=15)
-def test_what_was_written_is_read_again(name, folder):
-    """A fingerprint of any letters is the same when it is read again."""
-    text = EXPECTATIONS.replace('"1c43c990d27fcf7e"', in_toml(name))
-    expected = read("expectations", folder, text.encode())
-    if expected is not None:
-        assert read("expectations", folder, to_toml(expected).encode()) == expected

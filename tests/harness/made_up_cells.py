@@ -15,15 +15,17 @@ QUALITIES = [
 ENVIRONMENT = {"python": "3.11.7", "packages": {"widgets": "1.2"}}
 
 
-def line(variant: str = "quick", /, problem: str = PROBLEM, **changes: Any) -> dict[str, Any]:
+def line(
+    variant: str = "quick", /, problem: str = PROBLEM, family: str = "boxing", **changes: Any
+) -> dict[str, Any]:
     """Return a line of a results file: `slow` is the reference, others take half of its time."""
     workload, _, where = problem.rpartition("/")
     topology, _, gpus = where.rpartition(":")
     is_reference = variant == "slow"
     return {
         "schema": 1,
-        "cell": f"boxing/{variant}@{problem}",
-        "family": "boxing",
+        "cell": f"{family}/{variant}@{problem}",
+        "family": family,
         "variant": variant,
         "workload": workload,
         "topology": topology,
@@ -56,7 +58,7 @@ def cell_of(record: dict[str, Any]) -> Cell:
     return Cell.stored(record["cell"], "", legible(record))
 
 
-def write(path: Path, *lines: dict[str, Any]) -> Path:
+def write(path: Path, lines: list[dict[str, Any]]) -> Path:
     """Write a results file and return its path."""
     path.write_text("".join(json.dumps(each) + "\n" for each in lines))
     return path
@@ -67,5 +69,5 @@ WIDE = {"value": 0.5, "low": 0.1, "high": 5.0, "pairs": 2}
 
 def results(folder: Path, **changes: Any) -> str:
     """Write results of `slow` and of a changed `quick`, and return the file's name."""
-    write(folder / "results.jsonl", line("slow"), line(**changes))
+    write(folder / "results.jsonl", [line("slow"), line(**changes)])
     return "results.jsonl"

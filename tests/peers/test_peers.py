@@ -82,9 +82,6 @@ def test_dispatches_in_a_child():
 """
 
 
-HANGING = "test_hangs or test_after_a_hang"
-
-
 def peers(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "tests.peers", "--logs", str(tmp_path / "logs"), *arguments],
@@ -102,12 +99,18 @@ def pytorch_checkout(folder: Path, source: str) -> Path:
     return folder / "pytorch"
 
 
+@pytest.fixture
+def pytorch(tmp_path: Path) -> Path:
+    """A checkout with tests of all kinds."""
+    return pytorch_checkout(tmp_path, OF_ALL_KINDS)
+
+
 @pytest.mark.long
-def test_tests_of_all_kinds(tmp_path):
-    checkout = pytorch_checkout(tmp_path, OF_ALL_KINDS)
-    uncollectable = checkout / "test" / "distributed" / "tensor" / "test_of_another_release.py"
+def test_regressions_are_named_whatever_the_other_tests_do(pytorch, tmp_path):
+    """A test that ends its process has failed, and a file that cannot be collected is named."""
+    uncollectable = pytorch / "test" / "distributed" / "tensor" / "test_of_another_release.py"
     uncollectable.write_text("import no_such_module\n", encoding="utf-8")
-    run = peers(tmp_path, "--pytorch", str(checkout), "--", "-k", "not test_hangs")
+    run = peers(tmp_path, "--pytorch", str(pytorch), "--", "-k", "not test_hangs")
     assert run.returncode == 1, run.stderr
     # run, skipped, pass at baseline, pass with ours, regressions, reach ours
     assert "| accelerate() | 8 | 1 | 5 | 5 | 1 | 2 |" in run.stdout
@@ -115,37 +118,32 @@ def test_tests_of_all_kinds(tmp_path):
     assert f"{regression}: ValueError: broken by ours" in run.stdout
     assert run.stdout.count("test_made_up.py::") == 1
     assert "test_of_another_release.py cannot be collected: ModuleNotFoundError" in run.stdout
-    assert not list(checkout.rglob("__pycache__"))
+    assert not list(pytorch.rglob("__pycache__"))
 
 
 @pytest.mark.long
-def test_a_test_that_hangs_has_failed_and_the_next_one_runs_and_reaches_nothing(tmp_path):
-    checkout = pytorch_checkout(tmp_path, OF_ALL_KINDS)
-    run = peers(tmp_path, "--pytorch", str(checkout), "--limit", "3", "--", "-k", HANGING)
-    assert "| accelerate() | 2 | 0 | 1 | 1 | 0 | 0 |" in run.stdout, run.stderr
-    assert run.returncode == 1
-    assert "no test has reached the drop-in, so that nothing was compared." in run.stdout
-
-
-@pytest.mark.long
-def test_nothing_passes_at_baseline(tmp_path):
-    checkout = pytorch_checkout(tmp_path, OF_ALL_KINDS)
-    run = peers(tmp_path, "--pytorch", str(checkout), "--", "-k", "test_fails")
-    assert run.returncode == 1
-    assert "no test passes at baseline, so that nothing was compared." in run.stdout
-
-
-@pytest.mark.long
-def test_no_regressions(tmp_path):
-    checkout = pytorch_checkout(tmp_path, OF_ALL_KINDS)
-    run = peers(tmp_path, "--pytorch", str(checkout), "--", "-k", "test_passes")
-    assert run.returncode == 0, run.stdout
-    assert "| accelerate() | 1 | 0 | 1 | 1 | 0 | 1 |" in run.stdout
-    assert run.stdout.endswith("No regressions.\n")
+@pytest.mark.parametrize(
+    ("chosen", "code", "row", "said"),
+    [
+        (
+            "test_hangs or test_after_a_hang",
+            *(1, "| 2 | 0 | 1 | 1 | 0 | 0 |", "no test has reached the drop-in, so that nothing"),
+        ),
+        ("test_fails", 1, "| 1 | 0 | 0 | 0 | 0 | 0 |", "no test passes at baseline, so that"),
+        ("test_passes", 0, "| 1 | 0 | 1 | 1 | 0 | 1 |", "No regressions.\n"),
+    ],
+)
+def test_what_compares_nothing_is_no_success(pytorch, tmp_path, chosen, code, row, said):
+    """A test that hangs has failed, and the one after it runs."""
+    run = peers(tmp_path, "--pytorch", str(pytorch), "--limit", "3", "--", "-k", chosen)
+    assert f"| accelerate() {row}" in run.stdout, run.stderr
+    assert said in run.stdout
+    assert run.returncode == code
 
 
 @pytest.mark.long
 def test_both_modes_of_the_planner_on_the_installed_torchrec(tmp_path):
+    """Each mode takes the place of TorchRec's planner in the checkout's tests."""
     planner = tmp_path / "torchrec" / "torchrec" / "distributed" / "planner"
     schema = tmp_path / "torchrec" / "torchrec" / "schema" / "api_tests"
     for folder in (planner / "tests", planner / "estimator" / "tests", schema):
@@ -180,22 +178,20 @@ def test_same_plan():
     assert "| Planner, best-plan | 2 | 0 | 2 | 1 | 1 | 1 |" in run.stdout
 
 
-def test_no_checkout_is_named(tmp_path):
-    run = peers(tmp_path, "--torchrec", "", "--pytorch", "")
-    assert run.returncode == 2
-    assert run.stderr == ("Name at least one checkout, as in `make peers TORCHREC=../torchrec`.\n")
-
-
-def test_a_folder_that_is_no_checkout(tmp_path):
-    run = peers(tmp_path, "--pytorch", str(tmp_path))
-    assert run.returncode == 2
-    assert run.stderr == (
-        f"{tmp_path} is no checkout of PyTorch: it has no test/distributed/tensor.\n"
-    )
+def test_without_a_checkout_nothing_runs(tmp_path):
+    """One sentence says what to name, or what a folder lacks."""
+    lacks = f"{tmp_path} is no checkout of PyTorch: it has no test/distributed/tensor.\n"
+    for folder, said in (
+        ("", "Name at least one checkout, as in `make peers TORCHREC=../torchrec`.\n"),
+        (str(tmp_path), lacks),
+    ):
+        run = peers(tmp_path, "--torchrec", "", "--pytorch", folder)
+        assert (run.returncode, run.stderr) == (2, said)
 
 
 @pytest.mark.long
-def test_pytest_refuses_its_arguments(tmp_path):
+def test_arguments_that_pytest_refuses_are_in_its_log(tmp_path):
+    """The sentence names the log."""
     checkout = pytorch_checkout(tmp_path, "")
     run = peers(tmp_path, "--pytorch", str(checkout), "--", "--no-such-option")
     assert run.returncode == 2

@@ -1,12 +1,12 @@
 """Made-up results and profiles of a planner that does not exist: every number here is invented."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from made_up_cells import line, write
 from matplotlib.figure import Figure
 
 from harness.measuring.profile.flame_graph import Frame, Profile, Stack, Weight
@@ -68,31 +68,20 @@ def cell(
     **changes: Any,
 ) -> dict[str, Any]:
     """Return a line of a results file; keyword arguments replace its fields."""
-    workload = f"crates[boxes={boxes},seed=1]"
-    line = {
-        "schema": 1,
-        "cell": f"{family}/{variant}@{workload}/toy_rack:4",
-        "family": family,
-        "variant": variant,
+    fields = {
         "summary": f"Boxes by {variant}.",
         "source": "made-up/boxes#12",
-        "workload": workload,
-        "topology": "toy_rack",
-        "gpus": 4,
         "reference": "slow-copy",
+        "against": "slow-copy",
         "same_as": None,
         "purpose": "the copying ladder",
-        "status": "ok",
-        "reason": None,
         "wall_s": {"median": seconds * 1.01, "samples": [seconds * 1.01] * 6},
         "cpu_s": {"median": seconds, "samples": [seconds] * 6},
         "ratio": ratio and {"value": ratio, "low": ratio * 0.96, "high": ratio * 1.05, "pairs": 6},
         "verdict": ratio and ("faster" if ratio < 0.97 else "slower"),
-        "verdict_reason": "",
         "decision": decision,
         "fingerprint": "c0ffee" if decision in ("reference", "same") else f"c0ffee {variant}",
         "quality": {"max_widget_ms": 20.0, "imbalance": 1.3},
-        "counters": {"copies": 1000, "lookups": 20},
         "phases": {"copy": 0.7, "rate": 0.2, "other": 0.1},
         "progress": None,
         "projection_s": None,
@@ -104,7 +93,7 @@ def cell(
         "counter_meanings": {"copies": "Copies made.", "lookups": "Look-ups made."},
         "environment": ENVIRONMENT,
     }
-    return line | changes
+    return line(variant, f"crates[boxes={boxes},seed=1]/toy_rack:4", family, **fields | changes)
 
 
 def over_budget(variant: str, boxes: int, **changes: Any) -> dict[str, Any]:
@@ -237,12 +226,6 @@ DECLARED = {
     )
 }  # fmt: skip
 """What the family of `past_lines` declares: one goal of times and one of memory are missed."""
-
-
-def write(path: Path, lines: list[dict[str, Any]]) -> Path:
-    """Write lines as a results file and return its path."""
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
 
 
 def results_of(folder: Path, lines: list[dict[str, Any]]) -> Results:

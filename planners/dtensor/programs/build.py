@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count, cycle, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -11,16 +11,15 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from harness.contract import Topology, WorkloadSpec
-from planners.dtensor.programs.muon import muon_step
 from planners.dtensor.programs.own_step import own_step
-from planners.dtensor.programs.program import OpProgram, placed, small_integers
 from planners.dtensor.programs.training import (
     fsdp2_step,
     mlp,
+    muon_step,
     optimizer_step,
     transformer_block,
 )
-from planners.dtensor.programs.world import make_mesh
+from planners.dtensor.programs.world import OpProgram, make_mesh, placed, small_integers
 from planners.dtensor.workloads import (
     OPS,
     ROUNDS,
@@ -59,15 +58,11 @@ def _tensor_parallel_mesh(topology: Topology, device: str) -> DeviceMesh:
     return make_mesh(shape, ("data", "tensor"), device)["tensor"]
 
 
-class _OpCall(NamedTuple):
-    """A call of an op on its operands."""
-
-    name: str
-    op: Callable[..., torch.Tensor]
-    operands: tuple[DTensor, ...]
+_Call = tuple[str, Callable[..., torch.Tensor], tuple[DTensor, ...]]
+"""A call of an op: its name, the op and its operands."""
 
 
-def _calls(mesh: DeviceMesh, names: Sequence[str]) -> list[_OpCall]:
+def _calls(mesh: DeviceMesh, names: Sequence[str]) -> list[_Call]:
     """Return calls of the named ops; inputs are mostly sharded by rows over the whole mesh."""
     sharded, replicated = [Shard(0)] * mesh.ndim, [Replicate()] * mesh.ndim
     rows = placed(mesh, small_integers(4, 16), sharded)
@@ -85,7 +80,7 @@ def _calls(mesh: DeviceMesh, names: Sequence[str]) -> list[_OpCall]:
         "view-sharded": (lambda x: x.view(size, 4, 4), (rows,)),
         "t": (torch.t, (rows,)),
     }
-    return [_OpCall(name, *known[name]) for name in names]
+    return [(name, *known[name]) for name in names]
 
 
 _DRAWN: Mapping[Callable[..., torch.Tensor], int] = {
@@ -98,18 +93,18 @@ _DRAWN: Mapping[Callable[..., torch.Tensor], int] = {
 """The ops that are drawn, by their number of operands."""
 
 
-def _drawn(mesh: DeviceMesh, wanted: int, seed: int) -> list[_OpCall]:
+def _drawn(mesh: DeviceMesh, wanted: int, seed: int) -> list[_Call]:
     """Return up to `wanted` different calls on square matrices with random placements."""
     rng = random.Random(seed)
     allowed = (Replicate(), Shard(0), Shard(1), Partial())
-    calls: dict[object, _OpCall] = {}
+    calls: dict[object, _Call] = {}
     for op, operands in islice(cycle(_DRAWN.items()), wanted * 100):
         placements = tuple(
             tuple(rng.choice(allowed) for _ in range(mesh.ndim)) for _ in range(operands)
         )
         if (op, placements) not in calls:
             squares = tuple(_square(mesh, of_one) for of_one in placements)
-            calls[op, placements] = _OpCall(op.__name__, op, squares)
+            calls[op, placements] = (op.__name__, op, squares)
         if len(calls) == wanted:
             break
     return list(calls.values())
@@ -147,7 +142,7 @@ def _miss(mesh: DeviceMesh, parameters: MissParameters) -> OpProgram:
     return OpProgram(
         mesh,
         step,
-        tuple(call.name for call in calls),
+        tuple(name for name, *_ in calls),
         size=len(calls),
         cold=True,
         compares_values=not parameters.cases,

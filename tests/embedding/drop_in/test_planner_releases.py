@@ -31,7 +31,7 @@ pytestmark = pytest.mark.long
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-MODELS = 60
+MODELS = 40
 CHOICES = (
     dict,
     lambda: {"proposer": GreedyProposer()},
@@ -56,7 +56,7 @@ def test_it_plans_as_torchrec_and_the_same_best_plan_whatever_the_hash_seed(rele
     """The best plan passes the check, and is no slower than torchrec's."""
     path = [str(folder(release)), str(HERE.parent), str(ROOT)]
     best = set()
-    for seed in ("0", "1", "2"):
+    for seed in ("0", "1"):
         done = subprocess.run(
             [sys.executable, "-W", "ignore", __file__],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONHASHSEED": seed},

@@ -88,6 +88,39 @@ def test_planners_come_to_the_same(proposer, random, partitioner, twins, plenty)
     assert compiled._warned == fell_over, "it was torchrec that searched"
 
 
+SIZE = 10  # bytes of a shard
+
+
+@st.composite
+def even_cases(draw) -> Case:
+    """Draw tables with equal shards, on ranks where one shard more each would not fit.
+
+    Shards of a time that is equal on all ranks make the average load the exact rating.
+    """
+    ranks, slots = draw(st.integers(2, 12)), draw(st.integers(2, 9))
+    ms = st.sampled_from([1.0, 1.01, 1.03, 2.0])
+    counts = st.sampled_from([ranks, 2 * ranks, ranks + 1])
+    tables = draw(st.lists(st.lists(st.tuples(counts, ms), min_size=1, max_size=3), max_size=3))
+    options = [
+        option(number, "device", *[(SIZE, 0, time)] * count)
+        for number, table in enumerate([[(ranks, 1.0)], *tables])
+        for count, time in table
+    ]
+    return Case(options, Topology(ranks, "cuda", slots * SIZE + SIZE - 1, 0))
+
+
+@settings(max_examples=100)
+@given(even_cases())
+def test_rows_that_just_fit_and_ratings_that_just_differ_are_told_apart(case):
+    """A row is rated without being placed only if it is no better and surely fits."""
+    upstream, compiled = (
+        planner(**components(case), proposer=GridSearchProposer(max_proposals=30))
+        for planner in (EmbeddingShardingPlanner, Planner)
+    )
+    assert come_to(compiled) == come_to(upstream)
+    assert not compiled._warned, "it was torchrec that searched"
+
+
 def small_case() -> Case:
     """Return tables with two options each, the second one slower, on two ranks."""
     options = [option(number // 2, "device", (0, 0, number % 2 + 1.0)) for number in range(20)]

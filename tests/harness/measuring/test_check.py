@@ -12,12 +12,11 @@ from toy_library import ToyRepository
 
 from harness.contract import Family, Prepared, is_observing
 from harness.contract.variants import Variant
-from harness.measuring.environment import environment, used_packages
+from harness.measuring.environment import environment
 from harness.measuring.jobs import check
 from harness.measuring.request import AFTER_CALL, CALL
 from harness.model.errors import RegistryError
 from harness.model.ids import WorkloadSpec
-from harness.model.machine import PACKAGES
 from harness.topologies.lookup import find_topology
 
 PROBLEM = toy.build(WorkloadSpec("toy"), find_topology("dgx_a100_80gb", 2))
@@ -125,8 +124,3 @@ def test_the_commit_of_a_users_family_is_known(tmp_path, monkeypatch):
     for package, mark in (("kept_planners", ""), ("changed_planners", "+")):
         commit = environment(0, package).commit
         assert commit == f"{head[:9]}{mark}"
-
-
-def test_the_versions_of_a_built_in_family_are_those_of_the_libraries():
-    """A family of this project names the libraries whose planners it measures."""
-    assert used_packages("planners.embedding") == PACKAGES

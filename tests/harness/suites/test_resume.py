@@ -82,7 +82,7 @@ def lines_of(path: Path) -> int:
 def test_killed_at_random_moments_it_goes_on(tmp_path, undisturbed):
     """A moment is during the start, or shortly after a random number of further lines."""
     path, moments, hits = tmp_path / "results.jsonl", random.Random(1), 0
-    for number in range(4):
+    for number in range(3):
         process = start(path)
         if number % 3:
             wanted = lines_of(path) + moments.randint(0, len(undisturbed) // 2)

@@ -1,3 +1,5 @@
+"""The ratio of two variants, its interval, and the verdict that follows from it."""
+
 import math
 
 import numpy as np
@@ -86,7 +88,7 @@ class TestCoverage:
         return covered / self.REPEATS
 
     @pytest.mark.parametrize("pairs", [3, 9, 10, 40])
-    @pytest.mark.parametrize(("noise", "spread"), [(0.02, 0.0), (0.3, 0.0), (0.02, 2.0)])
+    @pytest.mark.parametrize(("noise", "spread"), [(0.3, 0.0), (0.02, 2.0)])
     def test_it_holds_the_truth_as_often_as_it_says(self, pairs, noise, spread):
         """Also in spells that hit both sides."""
         assert 0.98 <= self.coverage(pairs, noise, spread) < 1
