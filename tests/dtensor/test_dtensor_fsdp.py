@@ -44,12 +44,8 @@ def test_the_phases_of_a_step_are_timed():
 
 
 def repeated(model, optimizer):
-    """Return the repeated work of a step: functions made, signatures read, marks entered."""
-    watched = (
-        torch._dynamo.eval_frame.DisableContext.__call__,
-        inspect.signature,
-        torch.profiler.record_function.__enter__,
-    )
+    """Return the repeated work of a step: signatures read, marks entered."""
+    watched = (inspect.signature, torch.profiler.record_function.__enter__)
     codes = [each.__code__ for each in watched]
     seen = Counter()
 
@@ -66,17 +62,15 @@ def repeated(model, optimizer):
 
 @needs_hooks
 def test_hooks_repeat_nothing_in_the_next_step_while_accelerated():
-    """No function is made and no signature is read, and few marks are entered."""
+    """No signature is read, and few marks are entered."""
     model = fully_sharded(mesh_of(4), 3)
     optimizer = torch.optim.AdamW(model.parameters())
     before = repeated(model, optimizer)
     with accelerate():
-        functions, signatures, marks = repeated(model, optimizer)
-    assert (functions, signatures) == (0, 0)
-    assert marks < 10 < before[2]  # torch's own: the root's and the optimizer's
+        signatures, marks = repeated(model, optimizer)
+    assert signatures == 0 < before[0]
+    assert marks < 10 < before[1]  # torch's own: the root's and the optimizer's
     assert repeated(model, optimizer) == before
-    assert before[0] > 3
-    assert before[1] > 0
 
 
 @needs_hooks
