@@ -14,14 +14,13 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def timed(call: Callable[[], T], collecting: bool = False) -> tuple[T, dict[str, Any]]:
-    """Call once; return the result, and `wall_s` and `cpu_s` in seconds.
+def timed(call: Callable[[], T]) -> tuple[T, dict[str, Any]]:
+    """Call once, without garbage collection; return the result, and `wall_s` and `cpu_s`.
 
-    `cpu_s` is CPU time of the whole process. Garbage collection is off unless `collecting`.
+    `cpu_s` is CPU seconds of the whole process.
     """
     gc.collect()
-    if not collecting:
-        gc.disable()
+    gc.disable()
     try:
         wall, cpu = time.perf_counter(), time.process_time()
         result = call()

@@ -14,12 +14,12 @@ from harness.contract import (
     Progress,
     Recorder,
     Topology,
+    UpstreamProblem,
+    UsageError,
     WorkloadSpec,
 )
 from planners.dimspec import problem as problems
-from planners.dimspec.conversion import greedy
-from planners.dimspec.conversion.greedy import DimSpec, GreedySearch, ShardingSpec
-from planners.dimspec.conversion.interned import CheapestSearch, InternedSearch, Layouts, Spec
+from planners.dimspec.conversion import greedy, interned
 from planners.dimspec.conversion.steps import (
     NO_CONVERSION,
     Conversion,
@@ -36,7 +36,6 @@ from planners.dimspec.problem import (
     Stream,
     answer,
     build,
-    stream_of,
 )
 from planners.instruments import replaced
 
@@ -49,12 +48,11 @@ _MILLION = 1e6
 
 def facts(stream: Stream) -> dict[str, float | str]:
     """Return facts for reports; the number of conversions is the problem's size."""
-    facts: dict[str, float | str] = {
+    return {
         "conversions": len(stream.sequence),
         "distinct": len(stream.queries),
         "mesh": stream.meshes,
     }
-    return facts | ({"left out": stream.left_out} if stream.left_out else {})
 
 
 def fingerprint(answers: Answers) -> str:
@@ -108,7 +106,7 @@ def quality(stream: Stream, answers: Answers) -> Mapping[str, float]:
     `cheapest_millions` is a proven lower bound: Dijkstra's algorithm over the same steps finds it.
     """
     conversions = answers.conversions
-    cheapest = answer(stream, CheapestSearch()).conversions
+    cheapest = answer(stream, interned.CheapestSearch()).conversions
     paid = list(map(true_cost, stream.queries, conversions))
     least = list(map(true_cost, stream.queries, cheapest))
     calls = Counter(stream.sequence)
@@ -161,25 +159,26 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
             counters["distinct_searches"] += len(set(stream.queries))
         return answer(stream, search)
 
-    build = timed("dictionaries", greedy.build_differences, "dictionaries_built")
+    layouts, search = interned.Layouts, greedy.GreedySearch
+    build_differences = timed("dictionaries", greedy.build_differences, "dictionaries_built")
     counters = (
-        (GreedySearch, "convert", "conversions"),
-        (InternedSearch, "convert", "conversions"),
-        (GreedySearch, "search", "searches"),
-        (InternedSearch, "search", "searches"),
-        (CheapestSearch, "search", "searches"),
-        (Layouts, "expand", "expansions"),
-        (DimSpec, "__init__", "dim_specs_built"),
-        (DimSpec, "difference", "difference_calls"),
-        (ShardingSpec, "__init__", "sharding_specs_built"),
-        (Spec, "__init__", "sharding_specs_built"),
+        (search, "convert", "conversions"),
+        (interned.InternedSearch, "convert", "conversions"),
+        (search, "search", "searches"),
+        (interned.InternedSearch, "search", "searches"),
+        (interned.CheapestSearch, "search", "searches"),
+        (layouts, "expand", "expansions"),
+        (greedy.DimSpec, "__init__", "dim_specs_built"),
+        (greedy.DimSpec, "difference", "difference_calls"),
+        (greedy.ShardingSpec, "__init__", "sharding_specs_built"),
+        (interned.Spec, "__init__", "sharding_specs_built"),
     )
     return replaced(
         [
             (problems, "answer", answer_counted),
-            (greedy, "build_differences", build),
-            (GreedySearch, "expand", timed("expansion", GreedySearch.expand, "expansions")),
-            (Layouts, "__init__", timed("expansion", Layouts.__init__)),
+            (greedy, "build_differences", build_differences),
+            (search, "expand", timed("expansion", search.expand, "expansions")),
+            (layouts, "__init__", timed("expansion", layouts.__init__)),
             *(
                 (owner, name, counted(counter, getattr(owner, name)))
                 for owner, name, counter in counters
@@ -199,8 +198,15 @@ _COLUMNS = (
 
 
 def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
-    """List the distinct conversions of a workload; raises the errors of `stream_of`."""
-    stream = stream_of(workload, topology)
+    """List the distinct conversions of a workload.
+
+    Raises UsageError if the workload is invalid or a model, or if nothing determines its mesh.
+    """
+    stream = build(workload, topology)
+    if isinstance(stream, UpstreamProblem):
+        raise UsageError(
+            f"Workload '{workload}' is a model; its conversions are known once ColossalAI has run."
+        )
     asked = Counter(stream.sequence)
     rows = tuple(
         (
@@ -213,7 +219,6 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
         )
         for index, query in enumerate(stream.queries)
     )
-    left_out = f"Left out, since this mesh cannot have them: {stream.left_out:,} calls"
     return Inventory(
         title=f"Conversions of {workload}",
         part="conversion",
@@ -222,5 +227,4 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
         summary=f"{len(rows):,} distinct conversions, asked for {len(stream.sequence):,} times, "
         f"of tensors of {len({row[0] for row in rows}):,} shapes on {stream.meshes}",
         sort="asked",
-        notes=(left_out,) if stream.left_out else (),
     )

@@ -39,7 +39,6 @@ class Stream:
     queries: tuple[Query, ...]
     sequence: Sequence[int]  # indices of queries
     recorded: tuple[RecordedAnswer, ...] | None = None  # an answer for each query
-    left_out: int = 0  # calls that the mesh does not allow
 
     @cached_property
     def specs(self) -> dict[tuple[Mesh, tuple[int, ...], Partition], int]:
@@ -63,43 +62,32 @@ class Stream:
         return meshes[0] if len(meshes) == 1 else f"{len(meshes)} meshes"
 
 
-def build(spec: WorkloadSpec, topology: Topology) -> Stream | UpstreamProblem:
-    """Return the problem of a workload; raises UsageError for an invalid workload or mesh."""
-    parameters = workloads.parameters_of(spec)
-    if not isinstance(parameters, workloads.ConstructorParameters):
-        return stream_of(spec, topology)
-    mesh_shape = workloads.mesh_shape(spec, parameters, topology)
-    return UpstreamProblem(
-        facts={"model": parameters.model, "mesh": str(Mesh.of(*mesh_shape))},
-        request={"kind": "constructor", "model": parameters.model, "mesh_shape": mesh_shape},
-    )
+def build(spec: WorkloadSpec, topology: Topology | None) -> Stream | UpstreamProblem:
+    """Return the problem of a workload; raises UsageError for an invalid workload or mesh.
 
-
-def stream_of(spec: WorkloadSpec, topology: Topology | None) -> Stream:
-    """Return the stream of a workload, on the mesh that `mesh_shape` returns.
-
-    Raises UsageError if the mesh is undetermined or invalid, or if the workload is a model.
+    Without a topology, the workload has to give its mesh.
     """
-    match parameters := workloads.parameters_of(spec):
-        case workloads.StreamParameters():
-            mesh = Mesh.of(*workloads.mesh_shape(spec, parameters, topology))
-            return _recorded(spec, mesh, parameters.calls)
+    match asked := workloads.parameters_of(spec):
+        case workloads.RecordedParameters():
+            return recorded(spec.name, asked.calls)
+        case workloads.RandomParameters():
+            return once_each(random_queries(asked.conversions, asked.seed))
+        case workloads.ConstructorParameters():
+            shape = workloads.mesh_shape(spec, asked.mesh, topology)
+            return UpstreamProblem(
+                facts={"model": asked.model, "mesh": str(Mesh.of(*shape))},
+                request={"kind": "constructor", "model": asked.model, "mesh_shape": shape},
+            )
         case workloads.AllPairsParameters():
-            mesh = Mesh.of(*workloads.mesh_shape(spec, parameters, topology))
-            shape = parameters.shape or (64,) * (parameters.rank or 4)
-            conversions = sum(1 for _ in all_partitions(mesh, shape)) ** 2
+            mesh = Mesh.of(*workloads.mesh_shape(spec, asked.mesh, topology))
+            tensor = asked.shape or (64,) * (asked.rank or 4)
+            conversions = sum(1 for _ in all_partitions(mesh, tensor)) ** 2
             if conversions > workloads.MOST_CONVERSIONS:
                 raise UsageError(
                     f"Workload '{spec}' makes {conversions:,} conversions, more than "
                     f"{workloads.MOST_CONVERSIONS:,}; ask for a lower rank or a smaller mesh."
                 )
-            return once_each(all_pairs(mesh, shape))
-        case workloads.RandomParameters():
-            return once_each(random_queries(parameters.conversions, parameters.seed))
-        case workloads.ConstructorParameters():
-            raise UsageError(
-                f"Workload '{spec}' is a model; its conversions are known once ColossalAI has run."
-            )
+            return once_each(all_pairs(mesh, tensor))
     return once_each(batch_of_eight())
 
 
@@ -166,30 +154,18 @@ class _Recording(msgspec.Struct):
     sequence: list[int]
 
 
-def _recorded(spec: WorkloadSpec, mesh: Mesh, calls: int | None) -> Stream:
-    """Return the first `calls` calls (None: all) of a recorded stream, on a mesh of unit costs.
-
-    On another mesh than the recorded one, the stream lacks the calls that do not fit the mesh, and
-    the recorded answers. Raises UsageError if no call fits.
-    """
-    packed = (Path(__file__).parent / "data" / f"{spec.name}_2x2.json.gz").read_bytes()
+def recorded(name: str, calls: int | None) -> Stream:
+    """Return the first `calls` calls (None: all) of a recorded stream, with their answers."""
+    packed = (Path(__file__).parent / "data" / f"{name}_2x2.json.gz").read_bytes()
     recording = msgspec.json.decode(gzip.decompress(packed), type=_Recording)
     asked = recording.sequence[:calls]
-    number: dict[int, int] = {}  # the queries that are kept, by their number in the file
-    for index in sorted(set(asked)):
-        shape, *ends = recording.queries[index]
-        has_axes = all(axes[-1] < len(mesh.shape) for end in ends for _, axes in end)
-        if has_axes and all(mesh.divides(shape, dict(end)) for end in ends):
-            number[index] = len(number)
-    if not number:
-        raise UsageError(f"No conversion of workload '{spec}' is possible on mesh {mesh}.")
-    sequence = [number[index] for index in asked if index in number]
-    is_recorded = mesh.shape == workloads.RECORDED_MESH
+    kept = sorted(set(asked))  # queries, by their number in the file
+    number = {query: place for place, query in enumerate(kept)}
+    mesh = Mesh.of(2, 2)
     return Stream(
-        queries=tuple(Query(mesh, *recording.queries[index]) for index in number),
-        sequence=sequence,
-        recorded=tuple(recording.answers[index] for index in number) if is_recorded else None,
-        left_out=len(asked) - len(sequence),
+        tuple(Query(mesh, *recording.queries[query]) for query in kept),
+        [number[query] for query in asked],
+        tuple(recording.answers[query] for query in kept),
     )
 
 

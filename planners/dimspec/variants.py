@@ -8,7 +8,7 @@ import msgspec
 
 from harness.contract import Claim, NotApplicable, Prepared, ask_upstream
 from planners.dimspec import problem
-from planners.dimspec.conversion.greedy import GreedySearch
+from planners.dimspec.conversion.greedy import Dictionaries, GreedySearch
 from planners.dimspec.conversion.interned import CheapestSearch, InternedSearch
 from planners.dimspec.family import FAMILY
 from planners.dimspec.problem import Answers, Search, Stream
@@ -23,25 +23,25 @@ _CLAIM = Claim(
 @FAMILY.variant("eager-dict", source=f"before {_PUBLISHED}", reference=True)
 def eager_dict(stream: Stream) -> Prepared[Answers]:
     """Build a dictionary of differences, with copied strings, in every DimSpec's constructor."""
-    return _answering(stream, lambda: GreedySearch("eager"), most_axes=2)
+    return _greedy(stream, "eager")
 
 
 @FAMILY.variant("lazy-dict", source=_PUBLISHED, same_as="eager-dict", claim=_CLAIM)
 def lazy_dict(stream: Stream) -> Prepared[Answers]:
     """Build the dictionary of every DimSpec on its first use: #5446 as merged."""
-    return _answering(stream, lambda: GreedySearch("lazy"), most_axes=2)
+    return _greedy(stream, "lazy")
 
 
 @FAMILY.variant("shared-dict", source=f"what {_ISSUE} asked for", same_as="eager-dict")
 def shared_dict(stream: Stream) -> Prepared[Answers]:
     """Build one dictionary for the class: #5446 as intended."""
-    return _answering(stream, lambda: GreedySearch("shared"), most_axes=2)
+    return _greedy(stream, "shared")
 
 
 @FAMILY.variant("path-cache", source="shardbench", same_as="eager-dict")
 def path_cache(stream: Stream) -> Prepared[Answers]:
     """As shared-dict, and cache conversions by all inputs that determine them."""
-    return _answering(stream, lambda: GreedySearch("shared", caches_paths=True), most_axes=2)
+    return _greedy(stream, "shared", caches_paths=True)
 
 
 @FAMILY.variant("interned", source="shardbench", same_as="eager-dict")
@@ -56,15 +56,19 @@ def optimal(stream: Stream) -> Prepared[Answers]:
     return _answering(stream, CheapestSearch)
 
 
-def _answering(
-    stream: Stream, search: Callable[[], Search], most_axes: int | None = None
+def _greedy(
+    stream: Stream, dictionaries: Dictionaries, caches_paths: bool = False
 ) -> Prepared[Answers]:
-    """Return a call that answers a stream by a new search; `most_axes` limits the mesh."""
-    if most_axes and any(len(query.mesh.shape) > most_axes for query in stream.queries):
+    if any(len(query.mesh.shape) > 2 for query in stream.queries):
         raise NotApplicable(
-            "ColossalAI's dictionary of differences has a KeyError for meshes of more than "
-            f"{most_axes} axes; 'interned' and 'optimal' take them."
+            "ColossalAI's dictionary of differences has a KeyError for meshes of more than 2 axes; "
+            "'interned' and 'optimal' take them."
         )
+    return _answering(stream, lambda: GreedySearch(dictionaries, caches_paths))
+
+
+def _answering(stream: Stream, search: Callable[[], Search]) -> Prepared[Answers]:
+    """Return a call that answers a stream by a new search."""
     assert len(stream.pairs) == len(stream.queries)  # computed here, untimed
     return Prepared(run=lambda: problem.answer(stream, search()))
 

@@ -20,26 +20,22 @@ MOST_CONVERSIONS = 1_000_000
 _MOST_RANK = 6
 _MOST_MESH_AXES = 4  # more would make too many layouts
 
-RECORDED = ("resnet50", "gpt12")
-"""The recorded streams in the folder `data`."""
-
-RECORDED_MESH = (2, 2)
-
 Model = Literal["resnet50", "gpt12", "resnet-tiny", "mlp2"]
 MODELS: tuple[str, ...] = get_args(Model)
 """The models for ColossalAI's own strategy constructor."""
 
 _OWN_MESHES = "on meshes of its own, whatever the topology"
 _RECORDED = (
-    "the {} conversions that ColossalAI makes for the strategies of {}; "
-    "calls=N for the first N, mesh=4x2 for another mesh"
+    "the {} conversions that ColossalAI makes for the strategies of {}, or the first calls=N of "
+    "them, on mesh 2x2, whatever the topology"
 )
+_RECORDED_FROM = "recorded from ColossalAI 0.4.1"
 
 WORKLOADS = (
     Workload(
         "all-pairs",
         "every conversion between the specs of a tensor; rank=4 with 64 in each dimension, or "
-        "shape=8x12x128x64; mesh=2x4, or dims=2 of the topology's mesh",
+        "shape=8x12x128x64; mesh=2x4, or the topology's mesh of two axes",
         "hpcaitech/ColossalAI#5436",
     ),
     Workload(
@@ -52,20 +48,12 @@ WORKLOADS = (
         f"conversions=1000 of tensors of rank 1 to {_MOST_RANK}, drawn from seed=0, {_OWN_MESHES}",
         "random.Random(seed)",
     ),
-    Workload(
-        "resnet50",
-        _RECORDED.format("39,737", "ResNet-50"),
-        "recorded from ColossalAI 0.4.1 on mesh 2x2",
-    ),
-    Workload(
-        "gpt12",
-        _RECORDED.format("96,145", "a GPT of 12 layers"),
-        "recorded from ColossalAI 0.4.1 on mesh 2x2",
-    ),
+    Workload("resnet50", _RECORDED.format("39,737", "ResNet-50"), _RECORDED_FROM),
+    Workload("gpt12", _RECORDED.format("96,145", "a GPT of 12 layers"), _RECORDED_FROM),
     Workload(
         "constructor",
         f"ColossalAI's own strategy constructor on model={', '.join(MODELS)} (resnet50); mesh=2x2, "
-        "or dims=2 of the topology's mesh",
+        "or the topology's mesh of two axes",
         "hpcaitech/ColossalAI#5446",
     ),
 )
@@ -76,21 +64,23 @@ _Shape = Annotated[tuple[_Size, ...], Meta(max_length=_MOST_RANK, extra=_BY_X)]
 _Mesh = Annotated[tuple[_Size, ...], Meta(max_length=_MOST_MESH_AXES, extra=_BY_X)]
 
 
-class MeshParameters(Parameters, frozen=True):
-    """A mesh shape, or the number of axes into which the topology's GPUs are arranged."""
-
-    mesh: _Mesh | None = None
-    dims: Annotated[int, Meta(ge=1, le=_MOST_MESH_AXES)] | None = None
-
-    def __post_init__(self) -> None:
-        if self.mesh and self.dims:
-            raise ValueError("'mesh' and 'dims' exclude each other")
-
-
-class StreamParameters(MeshParameters, frozen=True):
-    """The mesh, and the number of calls (None: all) of a recorded stream."""
+class RecordedParameters(Parameters, frozen=True):
+    """The number of calls of a recorded stream, from the first one; None is all."""
 
     calls: Count | None = None
+
+
+class RandomParameters(Parameters, frozen=True):
+    """The number of random conversions, and their seed."""
+
+    conversions: Annotated[int, Meta(ge=1, le=MOST_CONVERSIONS)] = 1000
+    seed: Seed = 0
+
+
+class MeshParameters(Parameters, frozen=True):
+    """The mesh shape; None is the topology's, of two axes."""
+
+    mesh: _Mesh | None = None
 
 
 class AllPairsParameters(MeshParameters, frozen=True):
@@ -100,16 +90,8 @@ class AllPairsParameters(MeshParameters, frozen=True):
     shape: _Shape | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.rank and self.shape:
             raise ValueError("'rank' and 'shape' exclude each other")
-
-
-class RandomParameters(Parameters, frozen=True):
-    """The number of random conversions, and their seed."""
-
-    conversions: Annotated[int, Meta(ge=1, le=MOST_CONVERSIONS)] = 1000
-    seed: Seed = 0
 
 
 class ConstructorParameters(MeshParameters, frozen=True):
@@ -122,7 +104,8 @@ _PARAMETERS: dict[str, type[Parameters]] = {
     "all-pairs": AllPairsParameters,
     "all-pairs-batch": Parameters,
     "random": RandomParameters,
-    **dict.fromkeys(RECORDED, StreamParameters),
+    "resnet50": RecordedParameters,
+    "gpt12": RecordedParameters,
     "constructor": ConstructorParameters,
 }
 
@@ -139,26 +122,24 @@ def label(spec: WorkloadSpec) -> WorkloadSpec:
 
 
 def mesh_shape(
-    spec: WorkloadSpec, parameters: MeshParameters, topology: Topology | None
+    spec: WorkloadSpec, mesh: tuple[int, ...] | None, topology: Topology | None
 ) -> tuple[int, ...]:
-    """Return the mesh shape of a workload: of its parameters, else recorded, else the topology's.
+    """Return `mesh`, the mesh shape that a workload asks for, or else the topology's.
 
-    Raises UsageError if the parameters' shape has another number of devices than the topology, or
-    if nothing determines the mesh.
+    Raises UsageError if `mesh` has another number of devices than the topology, or if both are
+    None.
     """
-    mesh = parameters.mesh
-    if mesh is None:
-        is_recorded = spec.name in RECORDED and parameters.dims is None
-        if is_recorded and (topology is None or topology.gpus == math.prod(RECORDED_MESH)):
-            return RECORDED_MESH
-        if topology is None:
+    if topology is None:
+        if mesh is None:
             raise UsageError(
                 f"The mesh of workload '{spec}' depends on the machines; name them with --topology "
                 "and --gpus."
             )
-        return topology.mesh_shape(parameters.dims or 2)
+        return mesh
+    if mesh is None:
+        return topology.mesh_shape(2)
     devices = math.prod(mesh)
-    if topology is not None and devices != topology.gpus:
+    if devices != topology.gpus:
         raise UsageError(
             f"The mesh of workload '{spec}' takes {devices} GPUs, not {topology.gpus}: "
             f"ask for {devices} (-n {devices})."

@@ -1,16 +1,9 @@
-"""Declare the reshard family: its qualities, counters, workloads, studies and statements.
-
-This module must not import torch, so that listing variants is quick.
-"""
-
-from typing import TYPE_CHECKING
+"""Declare the reshard family: its qualities, counters, studies, headline, claims and goals."""
 
 from harness.contract import Abilities, Counter, Family, Pair, Quality, Statement, Study
+from planners.reshard.block import Block
+from planners.reshard.problem import ReshardProblem
 from planners.reshard.workloads import WORKLOADS, label
-
-if TYPE_CHECKING:
-    from planners.reshard.problem import ReshardProblem
-    from planners.reshard.resharder import Resharded
 
 LADDER = ("sync-each", "sync-after-remove", "sync-once", "delta-sync", "indexed")
 INSERTING = ("sync-each", "sync-once", "delta-sync")
@@ -94,7 +87,7 @@ _STATEMENTS = (
     ),
 )
 
-FAMILY: Family["ReshardProblem", "Resharded"] = Family(
+FAMILY: Family[ReshardProblem, Block] = Family(
     name="reshard",
     summary="communication for a program: Paddle's static auto-parallel reshard",
     implementation="planners.reshard.problem",

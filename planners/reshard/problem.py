@@ -1,14 +1,15 @@
-"""Problems of the reshard family and decisions on them: build, solve, check, hash, rate, list.
+"""Problems of the reshard family and decisions on them: build, solve, check, hash, rate, observe.
 
-A decision is the resharded C++ graph of one rank, and the Python block that mirrors it.
+A decision is the block that has resharded a program for one rank, with its program.
 """
 
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, ne
 from typing import Any
 
 from harness.contract import (
@@ -16,27 +17,18 @@ from harness.contract import (
     InfeasibleDecision,
     Inventory,
     Prepared,
+    Progress,
+    Recorder,
     Topology,
     UpstreamProblem,
     UsageError,
     WorkloadSpec,
 )
-from planners.reshard.block import (
-    NAMESPACE,
-    Block,
-    GraphChanged,
-    Policy,
-    Twin,
-    attributes_of,
-    inputs_of,
-    outputs_of,
-)
-from planners.reshard.observer import observe
-from planners.reshard.program import REPLICATED, DistProgram, transformer
-from planners.reshard.resharder import Resharded, Resharder
+from planners.instruments import replaced
+from planners.reshard.block import Block, Policy
+from planners.reshard.program import Attribute, Program, attributes_of, chain, transformer
+from planners.reshard.resharder import Resharder, insert_at
 from planners.reshard.workloads import PADDLE, LayersParameters, parallelism, parameters_of
-
-__all__ = ["build", "facts", "fingerprint", "inventory", "observe", "prepare", "quality"]
 
 _MIB = 2**20
 
@@ -48,7 +40,7 @@ class ReshardProblem:
     `facts` are for reports, the problem's size first. `places` increase.
     """
 
-    program: DistProgram
+    program: Program
     facts: Mapping[str, float | str]
     stage: int = 0
     places: tuple[int, ...] = ()
@@ -67,7 +59,7 @@ def build(spec: WorkloadSpec, topology: Topology) -> ReshardProblem | UpstreamPr
     if not isinstance(asked, LayersParameters):
         drawn = random.Random(asked.seed).sample(range(1, asked.ops + 1), asked.inserts)
         sizes = {"ops": asked.ops + 1, "inserts": asked.inserts}
-        return ReshardProblem(_chain(asked.ops), sizes, places=tuple(sorted(drawn)))
+        return ReshardProblem(chain(asked.ops), sizes, places=tuple(sorted(drawn)))
     layers, stage = asked.layers, asked.stage
     stages, ranks = parallelism(spec, asked, topology)
     mesh = {"pipeline x tensor": f"{stages} x {ranks}"}
@@ -78,104 +70,117 @@ def build(spec: WorkloadSpec, topology: Topology) -> ReshardProblem | UpstreamPr
             {"layers": layers, "pipeline": stages, "tensor": ranks, "rank": rank},
         )
     program = transformer(layers, stages, ranks)
-    ops, values = len(program.twin.nodes()), len(program.layouts)
-    return ReshardProblem(program, {"layers": layers, "ops": ops, "values": values, **mesh}, stage)
+    sizes = {"ops": len(list(program.graph.nodes())), "values": len(program.values)}
+    return ReshardProblem(program, {"layers": layers, **sizes, **mesh}, stage)
 
 
-def _chain(ops: int) -> DistProgram:
-    twin = Twin()
-    last = twin.create("feed", [], ["v0"], {})
-    for number in range(1, ops + 1):
-        last = twin.create("step", [last.outputsAt(0)], [f"v{number}"], {"number": number})
-    return DistProgram(twin, stages=1, tensor_parallel=1)
-
-
-def prepare(problem: ReshardProblem, policy: Policy) -> Prepared[Resharded]:
+def prepare(problem: ReshardProblem, policy: Policy) -> Prepared[Block]:
     """Return a call that reshards a new copy of the program each time."""
-    fresh: list[Resharded] = []
+    blocks: list[Block] = []
 
     def renew() -> None:
-        program = problem.program.copy()
-        fresh[:] = [Resharded(program, Block(program.twin, policy))]
+        blocks.append(Block(problem.program.copy(), policy))
 
-    def run() -> Resharded:
-        decision = fresh.pop()
+    def run() -> Block:
+        block = blocks.pop()
         if problem.places:
-            _insert_all(decision.block, problem.places)
+            insert_at(block, problem.places)
         else:
-            Resharder(*decision, problem.stage).reshard()
-        return decision
+            Resharder(block, problem.stage).reshard()
+        return block
 
     return Prepared(run, renew=renew)
 
 
-def _insert_all(block: Block, places: tuple[int, ...]) -> None:
-    """Insert an op before each position; the op at that position then reads its output."""
-    for number, place in enumerate(places):
-        before = block.ops[place + number - 1].outputs[0]
-        made = f"{before}@to:{number}"
-        block.insert(place + number, "insert", [before], [made], {"number": number})
-        block.rename_input(block.ops[place + number + 1], before, made)
-    block.finish_edits()
-
-
-def fingerprint(decision: Resharded) -> str:
+def fingerprint(decision: Block) -> str:
     """Return a hash of all ops in order: kind, names of inputs and outputs, attributes."""
     digest = hashlib.sha256()
-    for node in decision.block.twin.nodes():
-        op = (*_described(node), sorted(attributes_of(node).items()))
-        digest.update(repr(op).encode())
+    for op in Block(decision.program, decision.policy).ops:  # read from the graph again
+        attributes = sorted(attributes_of(op.node).items())
+        digest.update(repr((op.kind, op.inputs, op.outputs, attributes)).encode())
     return digest.hexdigest()[:16]
 
 
-def _described(node: Any) -> tuple[str, list[str], list[str]]:
-    """Return the kind of a node, and the names of its inputs and outputs."""
-    inputs, outputs = (
-        [value.debugName() for value in values] for values in (inputs_of(node), outputs_of(node))
-    )
-    return str(node.kind()).removeprefix(NAMESPACE), inputs, outputs
-
-
-def validate(problem: ReshardProblem, decision: Resharded) -> None:
+def validate(problem: ReshardProblem, decision: Block) -> None:
     """Raise InfeasibleDecision if block and graph differ, or if an input has a wrong layout."""
-    program, block = decision
-    try:
-        block.check()
-    except GraphChanged as error:
-        raise InfeasibleDecision(str(error)) from None
-    block.twin.graph.lint()
-    if problem.places:  # insertions alone: values have no layouts
-        return
-    for op in block.ops:
-        needs = problem.program.needs.get((op.outputs or [""])[0], ())
-        for name, need in zip(op.inputs, needs, strict=False):
-            if program.layouts[name] != need:
-                raise InfeasibleDecision(
-                    f"'{op}' needs '{name}' as {need}, but it is {program.layouts[name]}."
-                )
-        if any(program.layouts[name].stage != problem.stage for name in op.inputs):
+    decision.check()
+    decision.program.graph.lint()
+    for op in decision.ops:
+        have = [decision.program.values[name].layout for name in op.inputs]
+        for name, layout, need in zip(op.inputs, have, decision.needs_of(op), strict=False):
+            if layout != need:
+                raise InfeasibleDecision(f"'{op}' needs '{name}' as {need}, but it is {layout}.")
+        if any(layout.stage != problem.stage for layout in have):
             raise InfeasibleDecision(f"'{op}' reads a value on another stage.")
 
 
-def quality(problem: ReshardProblem, decision: Resharded) -> Mapping[str, float]:
+def quality(problem: ReshardProblem, decision: Block) -> Mapping[str, float]:
     """Return the MiB that a rank communicates (`moved_mib`), and the number of inserted ops.
 
     A ring all-gather of n bytes between r ranks moves (r - 1) / r * n bytes per rank, a ring
     all-reduce twice as many (Patarasuk and Yuan 2009).
     """
-    program, block = decision
-    ranks = program.tensor_parallel
+    values, ranks = decision.program.values, decision.program.tensor_parallel
     moved, inserted = 0.0, 0
-    for op in block.ops:
-        inserted += (op.outputs or [""])[0] not in problem.program.layouts
-        if op.type in ("all_gather", "all_reduce"):
-            share = (ranks - 1) / ranks * (2 if op.type == "all_reduce" else 1)
-            moved += share * program.kinds[op.inputs[0]].nbytes
-        elif op.type in ("send", "recv"):
-            name = (op.outputs or op.inputs)[0]
-            is_shared = program.layouts[name].sharded != REPLICATED
-            moved += program.kinds[name].nbytes / (ranks if is_shared else 1)
+    for op in decision.ops:
+        value = values[(op.inputs or op.outputs)[0]]
+        inserted += not op.outputs or op.outputs[0] not in problem.program.values
+        if op.kind in ("all_gather", "all_reduce"):
+            moved += (ranks - 1) / ranks * (2 if op.kind == "all_reduce" else 1) * value.nbytes
+        elif op.kind in ("send", "recv"):
+            moved += value.nbytes / (1 if value.layout.sharded is None else ranks)
     return {"moved_mib": moved / _MIB, "inserted_ops": inserted}
+
+
+def observe(recorder: Recorder) -> AbstractContextManager[None]:
+    """Record counters, phases and progress of all resharding in the `with` block."""
+    counters, timed, counted = recorder.counters, recorder.timed, recorder.counted
+    recorder.progress = lambda: Progress(counters["edits"], None, "edits")
+    sync, replay, insert = Block.sync, Block.replay, Block.insert
+
+    def visited(ops: Sequence[Any], values: int, names: Sequence[str]) -> None:
+        counters.update(
+            ops_visited=len(ops), values_visited=values, crossed_bytes=sum(map(len, names))
+        )
+
+    def synced(block: Block) -> None:
+        sync(block)
+        if recorder.current is not None:  # a new block's first sync is before the call
+            counters["syncs"] += 1
+            names = [name for op in block.ops for name in (*op.inputs, *op.outputs)]
+            visited(block.ops, len(block.handles), names)
+
+    def replayed(block: Block) -> None:
+        names = [name for op, _ in block.journal for name in op.outputs]
+        visited(block.journal, len(names), names)
+        replay(block)
+
+    def inserted(
+        block: Block,
+        place: int,
+        kind: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attributes: Mapping[str, Attribute],
+    ) -> None:
+        passed = (kind, *outputs, *attributes, *attributes.values())
+        crossed = sum(len(value) if isinstance(value, str) else 8 for value in passed)
+        counters.update(inserts=1, crossed_bytes=crossed)
+        insert(block, place, kind, inputs, outputs, attributes)
+
+    return replaced(
+        (
+            (Block, "sync", timed("syncing", synced)),
+            (Block, "replay", timed("syncing", replayed)),
+            (Block, "insert", timed("inserting", inserted, "edits")),
+            (Block, "remove", timed("removing", Block.remove, "batches")),
+            (Block, "destroy", counted("edits", counted("removals", Block.destroy))),
+            (Block, "finish_insertions", counted("batches", Block.finish_insertions)),
+            (Resharder, "reshard_input", counted("parses", Resharder.reshard_input)),
+            (Resharder, "place_of", timed("searching", Resharder.place_of)),
+            (Resharder, "readers", timed("searching", Resharder.readers)),
+        )
+    )
 
 
 _COLUMNS = (
@@ -204,17 +209,14 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
             f"Workload '{workload}' is Paddle's own program; its ops are known once Paddle has run."
         )
     program = problem.program
+    block = Block(program, Policy.SYNC_EACH)
     ops, conversions, made = (Counter[tuple[str, int]]() for _ in range(3))
-    for node in program.twin.nodes():
-        kind, inputs, outputs = _described(node)
-        layout = program.layouts.get(outputs[0])
-        key = kind, layout.stage if layout else 0
-        needs = program.needs.get(outputs[0], ())
+    for op in block.ops:
+        key = op.kind, program.values[op.outputs[0]].layout.stage
+        have = [program.values[name].layout for name in op.inputs]
         ops[key] += 1
-        conversions[key] += sum(
-            program.layouts[name] != need for name, need in zip(inputs, needs, strict=False)
-        )
-        made[key] += sum(program.kinds[name].nbytes for name in outputs if name in program.kinds)
+        conversions[key] += sum(map(ne, have, block.needs_of(op)))
+        made[key] += sum(program.values[name].nbytes for name in op.outputs)
     layers = f"{problem.facts['layers']:,} layers, " if "layers" in problem.facts else ""
     return Inventory(
         title=f"Ops of {workload}",

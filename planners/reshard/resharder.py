@@ -5,24 +5,29 @@ python/paddle/distributed/auto_parallel/static/reshard.py.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from planners.reshard.block import Attribute, Block, Op
-from planners.reshard.program import REPLICATED, DistProgram, ValueKind, ValueLayout
+from planners.reshard.block import Block, Op, Policy
+from planners.reshard.program import Attribute, Layout, Value
 
 
-class Resharded(NamedTuple):
-    """A program with the layouts of its values, and the block that has edited its graph."""
-
-    program: DistProgram
-    block: Block
+def insert_at(block: Block, places: Sequence[int]) -> None:
+    """Insert an op before each of increasing places; the op there then reads its output."""
+    values = block.program.values
+    for number, place in enumerate(places):
+        before = block.ops[place + number - 1].outputs[0]
+        made = f"{before}@to:{number}"
+        block.insert(place + number, "insert", [before], [made], {"number": number})
+        block.rename_input(block.ops[place + number + 1], before, made)
+        values[made] = values[before]
+    block.finish_insertions()
 
 
 class Resharder:
-    """Reshards a program for the ranks of a pipeline stage."""
+    """Reshards the program of a block for the ranks of a pipeline stage."""
 
-    def __init__(self, program: DistProgram, block: Block, stage: int) -> None:
-        self.program, self.block, self.stage = program, block, stage
+    def __init__(self, block: Block, stage: int) -> None:
+        self.block, self.stage = block, stage
+        self.values = block.program.values
         self._sent: set[tuple[str, int]] = set()
         self._received: dict[str, str] = {}
         self._made = 0
@@ -31,36 +36,26 @@ class Resharder:
 
     def reshard(self) -> None:
         """Insert communication, synchronise the block, then remove the ops of other stages."""
-        self.reshard_inputs()
-        self.block.finish_edits()
-        self.remove_others()
-
-    def reshard_inputs(self) -> None:
-        """Reshard the inputs of every op of the block, but not of the ops that this inserts."""
+        # 1. Reshard the inputs of the program's ops; a conversion may serve several inputs.
         for op in list(self.block.ops):
-            self.reshard_op(op)
+            for name, need in zip(list(op.inputs), self.block.needs_of(op), strict=True):
+                have = self.values[name].layout
+                is_here = self.stage in (have.stage, need.stage)
+                if have != need and is_here and name in op.inputs:
+                    self.reshard_input(op, name, need)
+        self.block.finish_insertions()
+        # 2. Remove the ops of other stages; all inserted ops are on this one.
+        others = [
+            op
+            for op in self.block.ops
+            if op.outputs and self.values[op.outputs[0]].layout.stage != self.stage
+        ]
+        self.block.remove(others)
 
-    def reshard_op(self, op: Op) -> None:
-        """Reshard those inputs of an op that lack the required layout."""
-        for name, need in zip(list(op.inputs), self._needs(op), strict=False):
-            have = self.program.layouts[name]
-            if have != need and self.stage in (have.stage, need.stage) and name in op.inputs:
-                self.reshard_input(op, name, need)
-
-    def _needs(self, op: Op) -> Sequence[ValueLayout]:
-        """Return the required layouts of an op's inputs, in order; empty for inserted ops."""
-        return self.program.needs.get(op.outputs[0], ()) if op.outputs else ()
-
-    def reshard_input(self, op: Op, name: str, need: ValueLayout) -> None:
-        """Insert the ops that bring an input to layout `need`; later ops that need it share them.
-
-        Raises GraphChanged if other code edited the graph and the block does not allow that.
-        """
-        if self.block.is_outdated:
-            self.block.begin_edit()
-            self._last = 0
+    def reshard_input(self, op: Op, name: str, need: Layout) -> None:
+        """Insert the ops that bring an input to layout `need`; later readers share them."""
         self._at = self.place_of(op)
-        have = self.program.layouts[name]
+        have = self.values[name].layout
         # 1. The stage that has the value sends it.
         if self.stage != need.stage:
             self._send(name, need.stage)
@@ -74,16 +69,17 @@ class Resharder:
         if have != need:
             self._read_instead(name, self._transform(here, have, need), need)
 
-    def _read_instead(self, old: str, new: str, need: ValueLayout) -> None:
+    def _read_instead(self, old: str, new: str, need: Layout) -> None:
         for reader in self.readers(old):
-            for name, its_need in zip(list(reader.inputs), self._needs(reader), strict=False):
+            needs = self.block.needs_of(reader)
+            for name, its_need in zip(list(reader.inputs), needs, strict=False):
                 if name == old and its_need == need:
                     self.block.rename_input(reader, old, new)
 
     def place_of(self, op: Op) -> int:
         """Return the index of an op in the block."""
         ops = self.block.ops
-        if not self.block.policy.is_indexed:  # as in Paddle: search a copy of the list
+        if self.block.policy < Policy.INDEXED:  # as in Paddle: search a copy of the list
             return next(place for place, other in enumerate(list(ops)) if other is op)
         # Ops are resharded in block order, so an index is never below the last one.
         while ops[self._last] is not op:
@@ -93,63 +89,49 @@ class Resharder:
     def readers(self, name: str) -> Sequence[Op]:
         """Return the ops that read a value, from the index of the next inserted op on."""
         block = self.block
-        if not block.policy.is_indexed:
+        if block.policy < Policy.INDEXED:
             return [op for op in block.ops[self._at :] if name in op.inputs]
-        uses = block.values[name].uses()  # earlier readers have another need
+        uses = block.handles[name].uses()  # earlier readers have another need
         return list(dict.fromkeys(block.by_node[use.user] for use in uses))
-
-    def remove_others(self) -> None:
-        """Remove the program's ops of other stages, but no op that other code inserted."""
-        layouts, needs = self.program.layouts, self.program.needs
-        self.block.remove(
-            [
-                op
-                for op in self.block.ops
-                if op.outputs
-                and op.outputs[0] in needs
-                and layouts[op.outputs[0]].stage != self.stage
-            ]
-        )
 
     def _send(self, name: str, stage: int) -> None:
         if (name, stage) in self._sent:
             return
         self._sent.add((name, stage))
-        if self.program.kinds[name].is_bool:
-            name = self._cast(name, is_bool=False)
-        self._insert("send", [name], {"peer": stage}, self.program.layouts[name], outputs=0)
+        if self.values[name].dtype == "bool":  # which cannot be sent
+            name = self._cast(name, "int64")
+        self._insert("send", [name], {"peer": stage}, self.values[name], outputs=0)
 
     def _receive(self, name: str) -> str:
         if name not in self._received:
-            have, kind = self.program.layouts[name], self.program.kinds[name]
-            attributes = {"peer": have.stage, "elements": kind.elements}
-            there = have._replace(stage=self.stage)
-            (received,) = self._insert("recv", [name], attributes, there, value=_carried(kind))
-            if kind.is_bool:
-                received = self._cast(received, is_bool=True)
+            value = self.values[name]
+            attributes = {"peer": value.layout.stage, "elements": value.elements}
+            sent_as = "int64" if value.dtype == "bool" else value.dtype
+            value = Value(value.layout._replace(stage=self.stage), value.elements, sent_as)
+            (received,) = self._insert("recv", [name], attributes, value)
+            if self.values[name].dtype == "bool":
+                received = self._cast(received, "bool")
             self._received[name] = received
         return self._received[name]
 
-    def _cast(self, name: str, is_bool: bool) -> str:
-        """Insert a cast to bool, or to int64 because bool cannot be sent; return its output."""
-        kind = self.program.kinds[name]
-        kind = kind._replace(item_bytes=1, is_bool=True) if is_bool else _carried(kind)
-        attributes = {"dtype": "bool" if is_bool else "int64"}
-        return self._insert("cast", [name], attributes, self.program.layouts[name], value=kind)[0]
+    def _cast(self, name: str, dtype: str) -> str:
+        value = self.values[name]._replace(dtype=dtype)
+        return self._insert("cast", [name], {"dtype": dtype}, value)[0]
 
-    def _transform(self, name: str, have: ValueLayout, need: ValueLayout) -> str:
+    def _transform(self, name: str, have: Layout, need: Layout) -> str:
         """Insert the ops between two shardings on this stage; return the output."""
-        whole, ranks = ValueLayout(self.stage), self.program.tensor_parallel
+        whole = self.values[name]._replace(layout=Layout(self.stage))
+        ranks, ring = self.block.program.tensor_parallel, {"ring": self.stage}
         if have.partial:
-            (name,) = self._insert("all_reduce", [name], {"ring": self.stage}, whole)
-        elif have.sharded != REPLICATED:
-            attributes = {"ring": self.stage, "ranks": ranks}
-            (name,) = self._insert("all_gather", [name], attributes, whole)
+            (name,) = self._insert("all_reduce", [name], ring, whole)
+        elif have.sharded is not None:
+            (name,) = self._insert("all_gather", [name], {**ring, "ranks": ranks}, whole)
             if have.sharded != 0:  # all_gather joins along dimension 0
                 parts = self._insert("split", [name], {"dim": 0}, whole, outputs=ranks)
                 (name,) = self._insert("concat", parts, {"dim": have.sharded}, whole)
-        if need.sharded != REPLICATED:
-            (name,) = self._insert("slice", [name], {"dim": need.sharded}, need)
+        if need.sharded is not None:
+            value = whole._replace(layout=need)
+            (name,) = self._insert("slice", [name], {"dim": need.sharded}, value)
         return name
 
     def _insert(
@@ -157,13 +139,12 @@ class Resharder:
         kind: str,
         inputs: Sequence[str],
         attributes: Mapping[str, Attribute],
-        layout: ValueLayout,
+        value: Value,
         outputs: int = 1,
-        value: ValueKind | None = None,
     ) -> list[str]:
         """Insert an op after the last inserted one; return the names of its outputs.
 
-        `layout` and `value` are those of the outputs; None is the first input's kind of value.
+        `value` describes each output.
         """
         self._made += 1
         stem = f"{inputs[0].partition('@to:')[0]}@to:{kind}{self._made}"
@@ -171,12 +152,5 @@ class Resharder:
         reads = [] if kind == "recv" else inputs
         self.block.insert(self._at, kind, reads, names, {**attributes, "stage": self.stage})
         self._at += 1
-        for name in names:
-            self.program.layouts[name] = layout
-            self.program.kinds[name] = value or self.program.kinds[inputs[0]]
+        self.values.update(dict.fromkeys(names, value))
         return names
-
-
-def _carried(kind: ValueKind) -> ValueKind:
-    """Return the kind of a value as sent between stages: int64 instead of bool."""
-    return kind._replace(item_bytes=8, is_bool=False) if kind.is_bool else kind

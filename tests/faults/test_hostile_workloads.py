@@ -15,7 +15,7 @@ FAMILIES = {family.name: family for family in load_registry().families}
 KEYS = {
     "embedding": ("tables", "seed", "memory"),
     "dtensor": ("op", "dims", "cases", "seed", "impl", "params"),
-    "dimspec": ("rank", "shape", "mesh", "dims", "calls", "conversions", "seed", "model"),
+    "dimspec": ("rank", "shape", "mesh", "calls", "conversions", "seed", "model"),
     "reshard": ("layers", "stage", "ops", "inserts", "seed"),
     "experts": ("layers", "windows", "seed", "redundant", "groups", "budget"),
 }

@@ -26,6 +26,9 @@ from planners.dimspec.conversion.steps import (
     step_cost,
 )
 
+Dictionaries = Literal["eager", "lazy", "shared"]
+"""When dictionaries of differences are built: see `GreedySearch`."""
+
 Differences = dict[tuple[str, str], int]
 """The points from one sharding of a dimension to another, by their names."""
 
@@ -103,9 +106,7 @@ class GreedySearch:
     all that they depend on; ColossalAI writes such a cache but never reads it.
     """
 
-    def __init__(
-        self, dictionaries: Literal["eager", "lazy", "shared"], caches_paths: bool = False
-    ) -> None:
+    def __init__(self, dictionaries: Dictionaries, caches_paths: bool = False) -> None:
         self._is_eager = dictionaries == "eager"
         self._shared = build_differences() if dictionaries == "shared" else None
         self._caches_paths = caches_paths

@@ -155,7 +155,14 @@ class InternedSearch:
         """Return the spec of a partition; raises KeyError if the partition is not possible."""
         tensor = self._tensors.get((mesh, shape))
         if tensor is None:
-            key = len(mesh.shape), _divisible(mesh, shape)
+            ndim = len(mesh.shape)
+            sets = [axes for size in range(ndim + 1) for axes in combinations(range(ndim), size)]
+            shared_by = [(axes, mesh.devices(axes)) for axes in sets]
+            divisible = tuple(
+                frozenset(axes for axes, devices in shared_by if size % devices == 0)
+                for size in shape
+            )
+            key = ndim, divisible
             if key not in self._layouts:
                 self._layouts[key] = Layouts(*key)
             tensor = self._tensors[mesh, shape] = Tensor(mesh, shape, self._layouts[key])
@@ -199,17 +206,6 @@ def _lengthen(path: _Path, layout: int) -> _Path:
     longer_path: _Path = (spec, conversion, {})
     longer[layout] = longer_path
     return longer_path
-
-
-def _divisible(mesh: Mesh, shape: tuple[int, ...]) -> tuple[frozenset[Axes], ...]:
-    """Return, for each dimension, the sets of mesh axes that divide its size."""
-    axes = range(len(mesh.shape))
-    sets = [chosen for size in range(len(axes) + 1) for chosen in combinations(axes, size)]
-    devices = [(chosen, mesh.devices(chosen)) for chosen in sets]
-    return tuple(
-        frozenset(chosen for chosen, shared_by in devices if size % shared_by == 0)
-        for size in shape
-    )
 
 
 class CheapestSearch(InternedSearch):

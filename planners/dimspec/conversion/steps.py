@@ -168,9 +168,7 @@ def difference_points(source: Sequence[int], target: Sequence[int]) -> int:
     if source == target:
         return 0
     kept = 0
-    for mine, theirs in zip(source, target, strict=False):
-        if mine != theirs:
-            break
+    while kept < min(len(source), len(target)) and source[kept] == target[kept]:
         kept += 1
     gathers, splits = len(source) - kept, len(target) - kept
     return (

@@ -145,9 +145,30 @@ class VariablesInBatch(Resharder):
     """Emulate PaddlePaddle/Paddle#59912: one sync after removing variables from a block."""
 
     def reshard(self) -> None:
-        """Reshard as upstream does, but remove variables in batches."""
-        with _variables_removed_in_batches():
+        """Reshard as upstream does, but synchronise once after the last variable of a batch."""
+        remove_var, remove_op = Block._remove_var, Block._remove_op
+        unsynced: list[Any] = []  # the block that variables are being removed from
+
+        def end_batch() -> None:
+            while unsynced:
+                unsynced.pop()._sync_with_cpp()
+
+        def remove_var_without_sync(block: Any, name: str) -> None:
+            if block not in unsynced:
+                end_batch()
+                unsynced.append(block)
+            remove_var(block, name, sync=False)
+
+        def remove_op_after_batch(block: Any, index: int, sync: bool = True) -> None:
+            end_batch()
+            remove_op(block, index, sync=sync)
+
+        with (
+            patch.object(Block, "_remove_var", remove_var_without_sync),
+            patch.object(Block, "_remove_op", remove_op_after_batch),
+        ):
             super().reshard()
+            end_batch()
 
 
 class AllInBatch(VariablesInBatch):
@@ -175,34 +196,6 @@ if "sync" in inspect.signature(Resharder.parse_op_desc).parameters:
 else:
     BATCHED = "part1+2"
     RESHARDERS |= {"part1": VariablesInBatch, BATCHED: AllInBatch}
-
-
-@contextmanager
-def _variables_removed_in_batches() -> Iterator[None]:
-    """Synchronise once after the last variable removed from a block, not before each one."""
-    remove_var, remove_op = Block._remove_var, Block._remove_op
-    unsynced: list[Any] = []  # the block that variables are being removed from
-
-    def end_batch() -> None:
-        while unsynced:
-            unsynced.pop()._sync_with_cpp()
-
-    def remove_var_without_sync(block: Any, name: str) -> None:
-        if block not in unsynced:
-            end_batch()
-            unsynced.append(block)
-        remove_var(block, name, sync=False)
-
-    def remove_op_after_batch(block: Any, index: int, sync: bool = True) -> None:
-        end_batch()
-        remove_op(block, index, sync=sync)
-
-    with (
-        patch.object(Block, "_remove_var", remove_var_without_sync),
-        patch.object(Block, "_remove_op", remove_op_after_batch),
-    ):
-        yield
-        end_batch()
 
 
 # --- The program ---------------------------------------------------------------------------------
