@@ -85,7 +85,7 @@ def plain_step(problem: "DTensorProblem") -> "Prepared[Decision]":
 @FAMILY.variant("gather-each", same_as="upstream", source="pytorch/torchtitan#2494")
 def gather_each(problem: "DTensorProblem") -> "Prepared[Decision]":
     """Muon with one gather of each matrix, which every rank orthogonalises"""
-    return problem.under(stepping=_of_muon(problem, "optimizer.muon_gathering:gather_each"))
+    return problem.under(stepping=_of_muon(problem, "optimizer.stepping:gather_each"))
 
 
 @FAMILY.variant("owned", same_as="upstream", source="shardbench")

@@ -11,7 +11,6 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Placement, Replicate, Shard
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -21,7 +20,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from planners.dtensor.programs.matrices import MATRICES
-from planners.dtensor.programs.world import OpProgram, placed, small_integers
+from planners.dtensor.programs.world import OpProgram, sharded, small_integers
 from planners.dtensor.workloads import Fsdp2Parameters, MuonParameters, OptimizerParameters
 
 _HEAD_WIDTH = 8
@@ -167,10 +166,8 @@ def weight_with_gradient(
 ) -> nn.Parameter:
     """Return a weight that the last mesh dimension places as given; the others have copies."""
     placements = [*[Replicate()] * (mesh.ndim - 1), placement]
-    local, _ = compute_local_shape_and_global_offset(shape, mesh, placements, skip_offset=True)
-    whole = {"shape": torch.Size(shape), "stride": torch.empty(shape, device="meta").stride()}
-    weight = nn.Parameter(placed(mesh, small_integers(*local), placements, **whole))
-    weight.grad = placed(mesh, small_integers(*local), placements, **whole)
+    weight = nn.Parameter(sharded(mesh, shape, placements))
+    weight.grad = sharded(mesh, shape, placements)
     return weight
 
 

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, _mesh_resources, init_device_mesh
 from torch.distributed.tensor import DTensor, Placement, _collective_utils, _redistribute
 from torch.distributed.tensor._collective_utils import MeshTopoInfo
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from harness.contract import UsageError
@@ -60,6 +61,14 @@ def placed(
     """Return the DTensor with this local tensor, on the mesh's device."""
     local = local.to(mesh.device_type)
     return DTensor.from_local(local, mesh, placements, run_check=False, **whole)
+
+
+def sharded(mesh: DeviceMesh, shape: Sequence[int], placements: Sequence[Placement]) -> DTensor:
+    """Return a DTensor of this global shape, with small integers as this rank's part."""
+    whole = torch.Size(shape)
+    local, _ = compute_local_shape_and_global_offset(whole, mesh, placements, skip_offset=True)
+    stride = torch.empty(whole, device="meta").stride()
+    return placed(mesh, small_integers(*local), placements, shape=whole, stride=stride)
 
 
 def small_integers(*shape: int) -> torch.Tensor:
