@@ -74,14 +74,11 @@ class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called a
             torch's decision is carried out, a `DifferentDecision` warning names the op and its
             specs, and torch dispatches that op from then on.
         any_release: Accelerate any installed release of torch, tested or not.
-        fsdp_hooks: Also accelerate the hooks of FSDP2.
 
     Raises UsageError if DTensor is accelerated already, or `check` is not from 0 to 1.
     """
 
-    def __init__(
-        self, *, check: float = 0.0, any_release: bool = False, fsdp_hooks: bool = True
-    ) -> None:
+    def __init__(self, *, check: float = 0.0, any_release: bool = False) -> None:
         if type(check) not in (int, float) or not 0 <= check <= 1:
             raise UsageError(f"check must be a share of the ops from 0 to 1, not {check!r}.")
         if not _switch.acquire(blocking=False):
@@ -95,8 +92,7 @@ class accelerate(AbstractContextManager["accelerate"]):  # noqa: N801 - called a
                 from planners.dtensor.cache.self_checking import SelfChecking
 
                 self._dispatch, self._replaced = SelfChecking(check), _OF_DTENSOR
-                hooks = hooks_of_fsdp(any_release=any_release)
-                if fsdp_hooks and installed.enter_context(hooks):
+                if installed.enter_context(hooks_of_fsdp(any_release=any_release)):
                     self._replaced += ("FSDP2's hooks",)
             installed.enter_context(self._dispatch.installed())
             _hide_from_compilers()

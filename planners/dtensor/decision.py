@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_unflatten
 
 from harness.contract import InfeasibleDecision
 from planners.dtensor.dispatch.torch_path import DISPATCHER, schema_info
-from planners.dtensor.programs.program import OpProgram
+from planners.dtensor.programs.world import OpProgram
 
 Rewritten = tuple[OpInfo, OpSchema]
 """An op that torch is asked to rewrite the arguments of, and the schema that they must have."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _RELEASES_OF_TORCH = Series(
     library="torch",
-    driver=Path(__file__).parent / "series" / "driver.py",
+    driver=Path(__file__).with_name("releases.py"),
     problems=(
         "ops/dgx_a100_80gb:8",
         "mlp/dgx_a100_80gb:8",

@@ -1,20 +1,17 @@
 """Do not repeat in each step what FSDP2's hooks do without need.
 
 For each sharded module and step, torch's hooks enter a dozen marks for profilers, although none
-runs; make five functions that are exempt from compiling, the same in every step; read the signature
-of one autograd function; and make the same views of the same buffers to gather parameters.
+runs; read the signature of one autograd function; and make the same views of the same buffers to
+gather parameters.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import lru_cache
 from operator import is_
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-from torch._dynamo import decorators
-from torch._dynamo.eval_frame import DisableContext
 from torch._functorch.utils import unwrap_dead_wrappers
 from torch.autograd import Function, profiler
 from torch.distributed import ProcessGroup, Work
@@ -26,14 +23,11 @@ from torch.profiler import record_function
 from planners.dtensor.dispatch.torch_path import is_watched
 from planners.instruments import replaced
 
-_REASON = "skipping FSDP hooks"
-_MOST_HOOKS = 64
 _NO_MARK = nullcontext()
 _DEVICES = ("cpu", "cuda")  # others may have copies of their own
 _Registering = _fsdp_param_group.RegisterPostBackwardFunction
 _register = _Registering.apply
 _register_directly = super(Function, _Registering).apply
-_exempted_once = lru_cache(_MOST_HOOKS)(DisableContext(msg=_REASON))
 _copy_out = _fsdp_collectives.foreach_all_gather_copy_out
 
 
@@ -43,7 +37,6 @@ def quicker_hooks() -> Iterator[None]:
     with replaced(
         [
             (_fsdp_param_group, "record_function", _Mark),
-            (decorators, "DisableContext", _Exempting),
             (_Registering, "apply", _registered),
             (_fsdp_param_group, "foreach_all_gather_copy_out", _copying_out()),
         ]
@@ -66,13 +59,6 @@ class _Mark(record_function):
 
     def __new__(cls, name: str, args: str | None = None) -> AbstractContextManager[Any]:  # type: ignore[misc]
         return record_function(name, args) if _is_seen() else _NO_MARK
-
-
-class _Exempting(DisableContext):
-    """Makes torch's `DisableContext`; for FSDP2's hooks, a function that keeps its results."""
-
-    def __new__(cls, msg: str | None = None, wrapping: bool = True) -> Any:
-        return _exempted_once if msg == _REASON else DisableContext(msg, wrapping)
 
 
 def _registered(*args: Any) -> Any:

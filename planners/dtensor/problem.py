@@ -14,11 +14,10 @@ from planners.dtensor.decision import Decision, Rewritten, recorded_in
 from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.programs.build import build_program
-from planners.dtensor.programs.program import OpProgram
-from planners.dtensor.programs.world import playing_one_rank
+from planners.dtensor.programs.world import OpProgram, playing_one_rank
 
-OWNERS = "optimizer.stepping:on_local_tensors"
-"""The way to step an optimizer that gives each of Muon's matrices an owner."""
+_WITH_OWNERS = ("optimizer.stepping:on_local_tensors", "optimizer.stepping:with_everything")
+"""The ways to step an optimizer that give each of Muon's matrices an owner."""
 
 # Some caches keep a call's plan when they see the call for the second time.
 _WARM_UPS = 2
@@ -59,7 +58,7 @@ class DTensorProblem:
         made: Dispatch = _named(dispatch)()
         program = self.program
         rewritten: list[Rewritten] = []
-        has_owners = program.is_muon and stepping == OWNERS
+        has_owners = program.is_muon and stepping in _WITH_OWNERS
 
         @contextmanager
         def installed() -> Iterator[None]:

@@ -1,20 +1,23 @@
 """Rate a decision, and explain it, by the cost of its moves in torch's own model of collectives."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 from unittest import mock
 
-from torch.distributed.tensor import _sharding_prop
+import torch
+from torch.distributed.tensor import DTensor, _sharding_prop
 from torch.distributed.tensor._collective_utils import redistribute_cost
 from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 
 from harness.contract import Explanation, Question, Section, UsageError
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.dispatch.torch_path import PROPAGATOR
+from planners.dtensor.optimizer.muon import ELEMENTS
+from planners.dtensor.optimizer.muon_layout import buckets_of, group_of, matrix_of
+from planners.dtensor.optimizer.muon_owners import least_largest, newton_schulz_flops
 from planners.dtensor.problem import DTensorProblem
-from planners.dtensor.programs.muon import work_of
 from planners.dtensor.programs.world import playing_one_rank
 
 # Sums of the same costs in different orders may differ by this factor, from rounding.
@@ -51,9 +54,25 @@ def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
     }
     if problem.program.is_muon and (optimizer := problem.program.optimizer):
         weights = optimizer.param_groups[0]["params"]
-        work = work_of(weights, owned=decision.has_owners)
-        figures |= {"slowest_rank": work.slowest, "slowest_bound": work.bound}
+        if weights := [weight for weight in weights if isinstance(weight, DTensor)]:
+            figures |= _work(weights, has_owners=decision.has_owners)
     return figures
+
+
+def _work(weights: Sequence[torch.Tensor], *, has_owners: bool) -> Mapping[str, float]:
+    """Return the Newton-Schulz flops of the slowest rank, and their bound, over an even split's.
+
+    Without owners, every rank orthogonalises all matrices.
+    """
+    mesh = weights[0]._spec.mesh
+    costs, ranks = [newton_schulz_flops(*weight.shape) for weight in weights], mesh.size()
+    slowest = sum(costs)
+    if has_owners:
+        parts = (matrix_of(weight._spec, group_of(mesh)) for weight in weights)
+        buckets = buckets_of([part for part in parts if part is not None], ranks, ELEMENTS)
+        slowest = sum(bucket.owners.largest for bucket in buckets)
+    mean = sum(costs) / ranks
+    return {"slowest_rank": slowest / mean, "slowest_bound": least_largest(costs, ranks) / mean}
 
 
 def explain(

@@ -71,7 +71,7 @@ def local_step(problem: "DTensorProblem") -> "Prepared[Decision]":
 @FAMILY.variant("accelerated", same_as="upstream", source="shardbench")
 def accelerated(problem: "DTensorProblem") -> "Prepared[Decision]":
     """All of `accelerate` and `accelerate_optimizer`, for training"""
-    return problem.under("cache.shape_class:ShapeClass", "optimizer.stepping:with_everything")
+    return problem.under("cache.interned:ShapeClass", "optimizer.stepping:with_everything")
 
 
 @FAMILY.variant("plain-step", same_as="upstream", source="shardbench")
@@ -85,7 +85,7 @@ def plain_step(problem: "DTensorProblem") -> "Prepared[Decision]":
 @FAMILY.variant("gather-each", same_as="upstream", source="pytorch/torchtitan#2494")
 def gather_each(problem: "DTensorProblem") -> "Prepared[Decision]":
     """Muon with one gather of each matrix, which every rank orthogonalises"""
-    return problem.under(stepping=_of_muon(problem, "optimizer.muon_gathering:gather_each"))
+    return problem.under(stepping=_of_muon(problem, "optimizer.stepping:gather_each"))
 
 
 @FAMILY.variant("owned", same_as="upstream", source="shardbench")
@@ -96,7 +96,7 @@ def owned(problem: "DTensorProblem") -> "Prepared[Decision]":
 
 def _of_muon(problem: "DTensorProblem", stepping: str) -> str:
     """Return a way to step Muon; raises NotApplicable for a program of another optimizer."""
-    if type(problem.program.optimizer).__name__ != "Muon":
+    if not problem.program.is_muon:
         raise NotApplicable("The workload has no Muon.")
     return stepping
 
@@ -116,4 +116,4 @@ def exact_miss(problem: "DTensorProblem") -> "Prepared[Decision]":
 @FAMILY.variant("shape-class", same_as="upstream", source="shardbench")
 def shape_class(problem: "DTensorProblem") -> "Prepared[Decision]":
     """The interned cache, then a cache with keys that exclude irrelevant sizes"""
-    return problem.under("cache.shape_class:ShapeClass")
+    return problem.under("cache.interned:ShapeClass")

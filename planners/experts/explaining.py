@@ -21,82 +21,67 @@ def explain(
             f"There is no rank {question.rank}; ranks are from 0 to {problem.gpus - 1}."
         )
     rated = imbalance(decision, problem.loads, problem.gpus)
-    layer = int(rated.argmax())
-    gpu_loads = decision.gpu_loads(problem.loads, problem.gpus)[layer]
+    worst = int(rated.argmax())
+    layer, placement = problem.layer(worst), Placement(decision.slots[worst : worst + 1])
+    gpu_loads = placement.gpu_loads(layer.loads, layer.gpus)[0]
     gpu = int(gpu_loads.argmax()) if question.rank is None else question.rank
-    mean = float(problem.loads[layer].sum()) / problem.gpus or 1.0
+    which = "One more GPU on each node" if problem.nodes > 1 else "One more GPU"
     sentences = [
-        f"Layer {layer} is the worst balanced, with {rated[layer]:.4f} of the mean load on its "
+        f"Layer {worst} is the worst balanced, with {rated[worst]:.4f} of the mean load on its "
         f"busiest GPU; over all layers it is {rated.mean():.4f}.",
-        _one_more(problem, layer),
+        f"{which} would lower the largest load of that layer by {_one_more(layer):.1f} %.",
     ]
     if question.other_decision is not None:
         other = imbalance(question.other_decision, problem.loads, problem.gpus)
         sentences.append(f"{question.other} reaches {other.mean():.4f} over all layers.")
-    rows = _hottest(problem, decision, layer, gpu, mean, question.top)
-    buys = _buys(problem, layer)
+    experts = _hottest(layer, placement, gpu)[: question.top]
     sections = [
         Section(
-            f"Experts of GPU {gpu} in layer {layer}, in shares of a GPU's mean load",
+            f"Experts of GPU {gpu} in layer {worst}, in shares of a GPU's mean load",
             ("expert", "replicas", "load of\na replica", "with one\nless"),
-            rows,
+            experts,
         )
     ]
-    if buys:
-        title = f"Layer {layer}: busiest GPU after fetches from the placement in force"
-        sections.append(Section(title, ("fetches", "of the mean"), buys))
+    fetches: tuple[tuple[float, float], ...] = ()
+    if layer.previous is not None:
+        limited = (replace(layer, budget=budget) for budget in _NEXT)
+        loads = [imbalance(few_moves(asked), layer.loads, layer.gpus) for asked in limited]
+        fetches = tuple(zip(_NEXT, (float(load[0]) for load in loads), strict=True))
+        title = f"Layer {worst}: busiest GPU after fetches from the placement in force"
+        sections.append(Section(title, ("fetches", "of the mean"), fetches))
     return Explanation(
         sentences=tuple(sentences),
         sections=tuple(sections),
-        document={"layer": layer, "rank": gpu, "experts": rows, "fetches": buys},
+        document={"layer": worst, "rank": gpu, "experts": experts, "fetches": fetches},
     )
 
 
 def _hottest(
-    problem: ExpertsProblem, decision: Placement, layer: int, gpu: int, mean: float, top: int
+    layer: ExpertsProblem, placement: Placement, gpu: int
 ) -> tuple[tuple[float | None, ...], ...]:
-    """Return the experts of a GPU with their replicas, and shares with one replica less."""
-    counts = decision.counts(problem.experts)[layer]
-    held = np.unique(decision.slots[layer].reshape(problem.gpus, -1)[gpu])
-    loads = problem.loads[layer] / mean
-    ordered = sorted(map(int, held), key=lambda expert: -loads[expert] / counts[expert])
+    """Return the experts of a GPU, their replicas, and shares of a replica now and with one less.
+
+    Shares are of a GPU's mean load, the largest first.
+    """
+    counts = placement.counts(layer.experts)[0]
+    experts = np.unique(placement.slots.reshape(layer.gpus, -1)[gpu])
+    loads = layer.loads[0] / (layer.loads.sum() / layer.gpus or 1.0)
     return tuple(
         (
-            expert,
+            int(expert),
             int(counts[expert]),
             float(loads[expert] / counts[expert]),
             float(loads[expert] / (counts[expert] - 1)) if counts[expert] > 1 else None,
         )
-        for expert in ordered[:top]
+        for expert in sorted(experts, key=lambda expert: -loads[expert] / counts[expert])
     )
 
 
-def _one_more(problem: ExpertsProblem, layer: int) -> str:
-    """Return what one more GPU, or one on each node with groups, would give in a layer."""
-    loads = problem.loads[layer : layer + 1]
-    now = replace(problem, loads=loads, following=loads, previous=None)
-    more = replace(now, gpus=problem.gpus + problem.nodes)
+def _one_more(layer: ExpertsProblem) -> float:
+    """Return by how many percent one more GPU, or one on each node, lowers the largest load."""
+    now = replace(layer, previous=None)
+    more = replace(now, gpus=layer.gpus + layer.nodes)
     before, after = (
-        float(certified(asked).gpu_loads(loads, asked.gpus).max()) for asked in (now, more)
+        float(certified(asked).gpu_loads(layer.loads, asked.gpus).max()) for asked in (now, more)
     )
-    change = (1 - after / before) * 100 if before else 0.0
-    which = "One more GPU on each node" if problem.nodes > 1 else "One more GPU"
-    return f"{which} would lower the largest load of that layer by {change:.1f} %."
-
-
-def _buys(problem: ExpertsProblem, layer: int) -> tuple[tuple[float, float], ...]:
-    """Return the imbalance of a layer after a few fetches; nothing without a placement in force."""
-    if problem.previous is None:
-        return ()
-    only = replace(
-        problem,
-        loads=problem.loads[layer : layer + 1],
-        previous=problem.previous[layer : layer + 1],
-    )
-    return tuple(
-        (
-            fetches,
-            float(imbalance(few_moves(replace(only, budget=fetches)), only.loads, only.gpus)[0]),
-        )
-        for fetches in _NEXT
-    )
+    return (1 - after / before) * 100 if before else 0.0

@@ -81,7 +81,6 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
         Counter("exchanges", "exchanges of two replicas that were made"),
         Counter("replications", "spare replicas that were replaced by another expert's"),
         Counter("limits_tried", "limits for which numbers of replicas were searched"),
-        Counter("fillings", "numbers of replicas for which all placements were tried"),
     ),
     phases=("replicate", "pack", "improve", "assign", "bound", "other"),
     workloads=lambda: WORKLOADS,
@@ -91,7 +90,6 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
     abilities=Abilities(
         planning="planners.experts.planning:PLANNING",
         explain="planners.experts.explaining:explain",
-        capture="planners.experts.drop_in.recording:capturing",
         figures="planners.experts.implementation:figures",
     ),
     studies=(

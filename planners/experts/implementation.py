@@ -1,37 +1,22 @@
-"""Build the problems of the experts family; check, hash and rate placements."""
+"""Build the problems of the experts family; check, hash, rate and observe placements."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from operator import methodcaller
+from typing import Any
 
 import numpy as np
 
-from harness.contract import InfeasibleDecision, Topology, UsageError, WorkloadSpec
-from planners.experts.balancing.bounds import layer_bounds
+from harness.contract import InfeasibleDecision, Recorder, Topology, UsageError, WorkloadSpec
+from planners.experts import kernels
+from planners.experts.balancing import certified, few_moves, two_slots
 from planners.experts.loads import drawn, recorded
-from planners.experts.observer import observe
-from planners.experts.problem import (
-    ExpertsProblem,
-    Placement,
-    Slots,
-    fetched,
-    imbalance,
-    over_mean,
-)
-from planners.experts.published import COMPILED
+from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance, over_mean
+from planners.experts.published import COMPILED, Balancer
 from planners.experts.workloads import MODELS, ModelParameters, captured, parameters_of, sizes
-
-__all__ = [
-    "build",
-    "facts",
-    "figures",
-    "fingerprint",
-    "observe",
-    "placement_of",
-    "quality",
-    "validate",
-]
+from planners.instruments import replaced
 
 _GIB = 2**30
 
@@ -67,24 +52,19 @@ def build(spec: WorkloadSpec, topology: Topology) -> ExpertsProblem:
         expert_bytes=expert_bytes,
         budget=asked.budget or None,
     )
-    previous = None
-    if record:
-        previous = _in_force(problem, record.steps[planned].placement, spec.name)
-    elif len(windows) >= 3:
-        previous = COMPILED.place(replace(problem, loads=windows[0])).slots
-    return replace(problem, previous=previous)
-
-
-def _in_force(problem: ExpertsProblem, rows: list[list[int]] | None, path: str) -> Slots | None:
-    """Return a captured placement, None if an engine's first one has groups on several nodes."""
+    if record is None:
+        if len(windows) < 3:
+            return problem
+        return replace(problem, previous=COMPILED.place(replace(problem, loads=windows[0])).slots)
+    rows = record.steps[planned].placement
     if rows is None:
-        return None
+        return problem
     try:
-        return placement_of(problem, rows, path).slots
+        return replace(problem, previous=placement_of(problem, rows, spec.name).slots)
     except UsageError:
-        if problem.nodes == 1:
+        if nodes == 1:
             raise
-        return None
+        return problem  # an engine's first placement has groups on several nodes
 
 
 def placement_of(problem: ExpertsProblem, rows: list[list[int]], path: str) -> Placement:
@@ -105,7 +85,7 @@ def fingerprint(decision: Placement) -> str:
 
 
 def validate(problem: ExpertsProblem, decision: Placement) -> None:
-    """Raise InfeasibleDecision for empty slots, missing experts and groups on several nodes."""
+    """Raise InfeasibleDecision for empty slots, missing experts and too many groups on a node."""
     slots = decision.slots
     if slots.shape != (problem.layers, problem.slots):
         raise InfeasibleDecision(
@@ -118,25 +98,25 @@ def validate(problem: ExpertsProblem, decision: Placement) -> None:
     if not counts.all():
         layer, expert = np.argwhere(counts == 0)[0]
         raise InfeasibleDecision(f"Layer {layer} has no replica of expert {expert}.")
-    if problem.nodes > 1:
-        _check_groups(problem, slots)
-
-
-def _check_groups(problem: ExpertsProblem, slots: np.ndarray) -> None:
-    groups = (slots // (problem.experts // problem.groups)).reshape(problem.layers, -1)
-    by_node = groups.reshape(problem.layers, problem.nodes, -1)
-    for group in range(problem.groups):
-        nodes = (by_node == group).any(axis=2).sum(axis=1)
-        if (nodes > 1).any():
-            layer = int(np.argmax(nodes > 1))
-            raise InfeasibleDecision(f"Group {group} of layer {layer} is on {nodes[layer]} nodes.")
+    if problem.nodes == 1:
+        return
+    # If no node has more than its number of groups, each group is on one node.
+    by_node = (problem.layers, problem.nodes, -1)
+    groups = np.sort((slots // (problem.experts // problem.groups)).reshape(by_node), axis=2)
+    on_node = 1 + (np.diff(groups, axis=2) > 0).sum(axis=2)
+    most = problem.groups // problem.nodes
+    if (on_node > most).any():
+        layer, node = np.argwhere(on_node > most)[0]
+        raise InfeasibleDecision(
+            f"Node {node} of layer {layer} has {on_node[layer, node]} groups, not {most}."
+        )
 
 
 def figures(problem: ExpertsProblem, known: Mapping[str, float]) -> dict[str, float]:
     """Return the bound on the imbalance, and store it for `quality`."""
     problem.known.update(known)
     if "bound" not in problem.known:
-        bounds = layer_bounds(problem)[:, None]
+        bounds = certified.layer_bounds(problem)[:, None]
         problem.known["bound"] = float(over_mean(bounds, problem.loads, problem.gpus).mean())
     return problem.known
 
@@ -147,30 +127,66 @@ def quality(problem: ExpertsProblem, decision: Placement) -> Mapping[str, float]
     GPUs fetch what they do not hold yet, counted once for each GPU.
     """
     now = imbalance(decision, problem.loads, problem.gpus)
-    new = fetched(problem, decision)
-    held = decision.held(problem.experts, problem.gpus)
+    used = decision.on_gpus(problem.experts, problem.gpus).sum()
     qualities = {
         "imbalance": float(now.mean()),
         "bound": figures(problem, {})["bound"],
         "worst_layer": float(now.max()),
         "next_imbalance": float(imbalance(decision, problem.following, problem.gpus).mean()),
-        "wasted": float(problem.slots * problem.layers - held.sum()),
+        "wasted": float(problem.slots * problem.layers - used),
     }
     if problem.previous is not None:
+        new = fetched(problem, decision)
         qualities["fetched"] = float(new.sum(axis=1).mean())
         qualities["fetched_gib"] = float(new.sum(axis=0).max()) * problem.expert_bytes / _GIB
-        qualities["least_fetched"] = _least_fetched(problem, decision)
+        # If no GPU may have more than T, no GPU takes more than T of an expert's load w. So w is on
+        # at least ceil(w / T) GPUs, and those that did not have the expert fetch it.
+        limit = decision.gpu_loads(problem.loads, problem.gpus).max(axis=1, keepdims=True)
+        needed = np.ceil(problem.loads / np.where(limit > 0, limit, 1) * (1 - 1e-9))
+        before = Placement(problem.previous).on_gpus(problem.experts, problem.gpus).sum(axis=1)
+        least = np.maximum(needed - before, 0).sum(axis=1)
+        qualities["least_fetched"] = float(least.mean())
     return qualities
 
 
-def _least_fetched(problem: ExpertsProblem, decision: Placement) -> float:
-    """Return a bound on the fetches of placements with at most this largest load, mean over layers.
+def observe(recorder: Recorder) -> AbstractContextManager[None]:
+    """Record the phases and counters of every placement that is made in the `with` block."""
 
-    If no GPU may have more than T, no GPU takes more than T of an expert's load w. So w is on at
-    least ceil(w / T) GPUs, and those that did not hold the expert fetch it.
-    """
-    assert problem.previous is not None
-    limit = decision.gpu_loads(problem.loads, problem.gpus).max(axis=1, keepdims=True)
-    needed = np.ceil(problem.loads / np.where(limit > 0, limit, 1) * (1 - 1e-9))
-    holders = Placement(problem.previous).held(problem.experts, problem.gpus).sum(axis=1)
-    return float(np.maximum(needed - holders, 0).sum(axis=1).mean())
+    def step(
+        owner: Any, name: str, phase: str, work: Callable[[Any], dict[str, int]] = lambda _: {}
+    ) -> tuple[Any, str, Any]:
+        called = getattr(owner, name)
+
+        def counted(*arguments: Any) -> Any:
+            outer = recorder.current
+            with recorder.phase(phase):
+                result = called(*arguments)
+            if outer != phase:  # a compiled step inside the same step counts once
+                recorder.counters.update(work(result))
+            return result
+
+        return owner, name, counted
+
+    def packed(result: Any) -> dict[str, int]:
+        return {"replicas_packed": result.size}
+
+    def improved(result: tuple[float, int, int, int]) -> dict[str, int]:
+        _, tried, exchanges, replications = result
+        return {"steps_tried": tried, "exchanges": exchanges, "replications": replications}
+
+    def fitted(result: tuple[bool, int]) -> dict[str, int]:
+        return {"limits_tried": 1, "replications": result[1]}
+
+    return replaced(
+        (
+            step(Balancer, "replicate", "replicate"),
+            step(kernels, "replicate", "replicate"),
+            step(Balancer, "pack", "pack", packed),
+            step(kernels, "pack", "pack", packed),
+            step(kernels, "improve", "improve", improved),
+            step(two_slots, "fit_counts", "improve", fitted),
+            step(few_moves, "paired_near", "assign"),
+            step(few_moves, "renamed", "assign"),
+            step(certified, "bounds_of", "bound"),
+        )
+    )

@@ -1,6 +1,6 @@
 """Compiled loops over layers. They are in one module, because numba's cache watches one file only.
 
-A row is a layer, or one node of a layer.
+A row is a layer, or one node of a layer. `placed` has the expert in each slot, GPUs x slots.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,11 @@ from numba import njit
 
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
+Slot = tuple[int, int, int]
 
 ROUNDING = 1e-9
 _LAST = 1e300
+_MOST_STEPS = 2000
 _FREE = 0.05  # a step that fetches nothing counts as a part of a fetch
 
 
@@ -84,28 +86,24 @@ def pack(order: Array, share: Array, gpus: int, owner: Array | None = None) -> A
 
 
 @compiled
-def _over(load: float, limit: float) -> float:
-    return load - limit if load > limit else 0.0
-
-
-@compiled
 def _exchange(
-    share: Array, held: Array, on: Array, was: Array, load: Array, limit: float, counted: bool
-) -> tuple[float, int, int, int, int]:
+    share: Array, placed: Array, on: Array, was: Array, load: Array, limit: float, counted: bool
+) -> tuple[float, Slot, int]:
     """Return the best exchange of a replica of the heaviest GPU for a smaller one.
 
     The gain is divided by the number of fetches if they are counted. Returns it with the slot of
-    the heaviest GPU, the other GPU and its slot, and the number of exchanges that were tried.
+    the heaviest GPU, the other GPU and its slot, and the number of exchanges that were tried. The
+    first slot is -1 if no exchange has a gain.
     """
     top = int(np.argmax(load))
-    best, a, b, c, tried = 0.0, -1, 0, 0, 0
-    for slot in range(held.shape[1]):
-        expert = held[top, slot]
-        for gpu in range(held.shape[0]):
+    best, step, tried = 0.0, (-1, 0, 0), 0
+    for slot in range(placed.shape[1]):
+        expert = placed[top, slot]
+        for gpu in range(placed.shape[0]):
             if on[expert, gpu] or load[gpu] >= load[top]:
                 continue
-            for place in range(held.shape[1]):
-                other = held[gpu, place]
+            for place in range(placed.shape[1]):
+                other = placed[gpu, place]
                 delta = share[expert] - share[other]
                 if delta <= 0 or load[gpu] + delta >= load[top] or on[other, top]:
                     continue
@@ -114,76 +112,45 @@ def _exchange(
                 cost = 1.0
                 if counted:
                     gain = min(delta, load[top] - limit)
-                    gain -= _over(load[gpu] + delta, limit) - _over(load[gpu], limit)
+                    gain -= max(load[gpu] + delta - limit, 0.0) - max(load[gpu] - limit, 0.0)
                     kept = was[gpu, expert] + was[top, other]
                     cost = max(was[top, expert] + was[gpu, other] - kept, _FREE)
                 if gain > best * cost and gain > ROUNDING * load[top]:
-                    best, a, b, c = gain / cost, slot, gpu, place
-    return best, a, b, c, tried
-
-
-@compiled
-def _exchange_two(
-    share: Array, held: Array, load: Array
-) -> tuple[float, tuple[int, int, int, int, int], int]:
-    """Return the best exchange of two replicas of the heaviest GPU for two of another GPU.
-
-    Returns its gain with two slots of the heaviest GPU, the other GPU and two slots of that, and
-    the number of exchanges that were tried.
-    """
-    top = int(np.argmax(load))
-    per_gpu = held.shape[1]
-    best, tried = ROUNDING * load[top], 0
-    places = (-1, -1, -1, -1, -1)
-    for gpu in range(held.shape[0]):
-        room = load[top] - load[gpu]
-        if room <= best:
-            continue
-        for a in range(per_gpu):
-            for b in range(a):
-                given = share[held[top, a]] + share[held[top, b]]
-                for c in range(per_gpu):
-                    delta = given - share[held[gpu, c]]
-                    for d in range(c):
-                        now = delta - share[held[gpu, d]]
-                        gain = min(now, room - now)
-                        if gain > best:
-                            best = gain
-                            places = (a, b, gpu, c, d)
-        tried += (per_gpu * (per_gpu - 1) // 2) ** 2
-    return best, places, tried
+                    best, step = gain / cost, (slot, gpu, place)
+    return best, step, tried
 
 
 @compiled
 def _replication(
-    weights: Array, share: Array, counts: Array, held: Array, on: Array, was: Array, load: Array,
+    weights: Array, share: Array, counts: Array, placed: Array, on: Array, was: Array, load: Array,
     limit: float, counted: bool,
-) -> tuple[float, int, int, int, int]:  # fmt: skip
+) -> tuple[float, Slot, int]:  # fmt: skip
     """Return the best replication of an expert of the heaviest GPU, as `_exchange` does.
 
     The new replica takes the place of a spare one of another expert. The other replicas of both
     experts change their loads too; none may rise to that of the heaviest GPU.
     """
     top = int(np.argmax(load))
+    best, step, tried = 0.0, (-1, 0, 0), 0
     before = 0.0
     for gpu in range(load.shape[0]):
-        before += _over(load[gpu], limit)
-    best, a, b, c, tried = 0.0, -1, 0, 0, 0
-    spare = np.flatnonzero(counts > 1)
+        before += max(load[gpu] - limit, 0.0)
     after = np.empty_like(load)
-    for slot in range(held.shape[1]):
-        expert = held[top, slot]
+    for slot in range(placed.shape[1]):
+        expert = placed[top, slot]
         smaller = weights[expert] / (counts[expert] + 1)
-        for other in spare:
+        for other in np.flatnonzero(counts > 1):
             if other == expert:
                 continue
+            # 1. The loads when both experts have their new shares, but the slot still has `other`.
             more = weights[other] / (counts[other] - 1)
             total, blocked = 0.0, 0
             for gpu in range(load.shape[0]):
                 after[gpu] = load[gpu] + on[other, gpu] * (more - share[other])
                 after[gpu] -= on[expert, gpu] * (share[expert] - smaller)
-                total += _over(after[gpu], limit)
+                total += max(after[gpu] - limit, 0.0)
                 blocked += after[gpu] > load[gpu] and after[gpu] >= load[top]
+            # 2. Any GPU with `other` can exchange it for the new replica.
             for gpu in range(load.shape[0]):
                 if not on[other, gpu] or on[expert, gpu]:
                     continue
@@ -192,19 +159,56 @@ def _replication(
                 if left or now >= load[top]:
                     continue
                 tried += 1
-                gain = before - total + _over(after[gpu], limit) - _over(now, limit)
+                gain = before - total + max(after[gpu] - limit, 0.0) - max(now - limit, 0.0)
                 cost = 1.0
                 if counted:
                     cost = max(was[gpu, other] - was[gpu, expert], _FREE)
                 if gain > best * cost and gain > ROUNDING * load[top]:
-                    best, a, b = gain / cost, slot, gpu
-                    c = int(np.argmax(held[gpu] == other))
-    return best, a, b, c, tried
+                    best = gain / cost
+                    step = (slot, gpu, int(np.argmax(placed[gpu] == other)))
+    return best, step, tried
+
+
+@compiled
+def _exchange_two(share: Array, placed: Array, load: Array) -> tuple[Slot, tuple[int, int], int]:
+    """Return the best exchange of two replicas of the heaviest GPU for two of another GPU.
+
+    Returns a slot of the heaviest GPU, the other GPU and its slot, then the second slots of both,
+    and the number of exchanges that were tried. The first slot is -1 if no exchange has a gain.
+    """
+    top = int(np.argmax(load))
+    per_gpu = placed.shape[1]
+    best, tried = ROUNDING * load[top], 0
+    step, second = (-1, 0, 0), (0, 0)
+    for gpu in range(placed.shape[0]):
+        room = load[top] - load[gpu]
+        if room <= best:
+            continue
+        for a in range(per_gpu):
+            for b in range(a):
+                given = share[placed[top, a]] + share[placed[top, b]]
+                for c in range(per_gpu):
+                    delta = given - share[placed[gpu, c]]
+                    for d in range(c):
+                        now = delta - share[placed[gpu, d]]
+                        gain = min(now, room - now)
+                        if gain > best:
+                            best, step, second = gain, (a, gpu, c), (b, d)
+        tried += (per_gpu * (per_gpu - 1) // 2) ** 2
+    return step, second, tried
+
+
+@compiled
+def _put(placed: Array, on: Array, gpu: int, slot: int, expert: int) -> None:
+    """Put an expert in a slot, in the place of another one."""
+    on[placed[gpu, slot], gpu] -= 1
+    on[expert, gpu] += 1
+    placed[gpu, slot] = expert
 
 
 @compiled
 def improve(
-    weights: Array, held: Array, old: Array, limit: float, steps: int, counted: bool
+    weights: Array, placed: Array, old: Array, limit: float, counted: bool
 ) -> tuple[float, int, int, int]:
     """Move and replicate experts of the heaviest GPU until no GPU is above `limit`.
 
@@ -212,108 +216,60 @@ def improve(
     expert's spare one. If fetches from the placement `old` are counted, it is the step that lowers
     the sum of the loads above `limit` most for each expert to fetch. Otherwise exchanges come
     first, and each lowers the larger of the two loads most. No step raises the largest load.
-    `held` is changed in place. Returns the largest load, and the numbers of steps tried, of
+    `placed` is changed in place. Returns the largest load, and the numbers of steps tried, of
     exchanges and of replications.
     """
-    gpus, per_gpu = held.shape
+    gpus, per_gpu = placed.shape
     on = np.zeros((weights.shape[0], gpus), dtype=np.int64)
     was = np.zeros((gpus, weights.shape[0]), dtype=np.int64)
     counts = np.zeros(weights.shape[0], dtype=np.int64)
     for gpu in range(gpus):
         for slot in range(per_gpu):
-            on[held[gpu, slot], gpu] += 1
-            counts[held[gpu, slot]] += 1
+            on[placed[gpu, slot], gpu] += 1
+            counts[placed[gpu, slot]] += 1
             was[gpu, old[gpu, slot]] = 1
     load = np.empty(gpus)
     tried, exchanges, replications = 0, 0, 0
     while True:
+        # 1. Loads are summed anew, so that roundings do not add up.
         share = weights / np.maximum(counts, 1)
         for gpu in range(gpus):
             load[gpu] = 0.0
             for slot in range(per_gpu):
-                load[gpu] += share[held[gpu, slot]]
-        if load.max() <= limit or exchanges + replications >= steps:
+                load[gpu] += share[placed[gpu, slot]]
+        if load.max() <= limit or exchanges + replications >= _MOST_STEPS:
             break
         top = int(np.argmax(load))
-        gain, a, b, c, rated = _exchange(share, held, on, was, load, limit, counted)
+        # 2. The best exchange, or the best replication.
+        gain, step, rated = _exchange(share, placed, on, was, load, limit, counted)
         tried += rated
         replicates = False
-        if a < 0 or counted:
-            more, slot, gpu, place, rated = _replication(
-                weights, share, counts, held, on, was, load, limit, counted
+        if step[0] < 0 or counted:
+            more, other, rated = _replication(
+                weights, share, counts, placed, on, was, load, limit, counted
             )
             tried += rated
             if more > gain:
-                a, b, c = slot, gpu, place
-                replicates = True
-        if a < 0:
-            gain, two, rated = _exchange_two(share, held, load)
+                step, replicates = other, True
+        # 3. If neither has a gain, the best exchange of two; the first of the two is made in 4.
+        if step[0] < 0:
+            step, (slot, place), rated = _exchange_two(share, placed, load)
             tried += rated
-            if two[0] >= 0:
-                b, exchanges = two[2], exchanges + 2
-                for slot, place in ((two[0], two[3]), (two[1], two[4])):
-                    expert, taken = held[top, slot], held[b, place]
-                    held[b, place], held[top, slot] = expert, taken
-                    on[expert, b] += 1
-                    on[taken, b] -= 1
-                    on[expert, top] -= 1
-                    on[taken, top] += 1
-                continue
-        if a < 0:
-            break
-        expert, taken = held[top, a], held[b, c]
-        held[b, c] = expert
-        on[expert, b] += 1
-        on[taken, b] -= 1
+            if step[0] < 0:
+                break
+            expert, taken = placed[top, slot], placed[step[1], place]
+            _put(placed, on, top, slot, taken)
+            _put(placed, on, step[1], place, expert)
+            exchanges += 1
+        # 4. Make the step.
+        slot, gpu, place = step
+        expert, taken = placed[top, slot], placed[gpu, place]
+        _put(placed, on, gpu, place, expert)
         if replicates:
             counts[expert] += 1
             counts[taken] -= 1
             replications += 1
         else:
-            held[top, a] = taken
-            on[expert, top] -= 1
-            on[taken, top] += 1
+            _put(placed, on, top, slot, taken)
             exchanges += 1
     return load.max(), tried, exchanges, replications
-
-
-@compiled
-def fill(share: Array, gpus: int, limit: float) -> tuple[Array, float]:
-    """Return the GPU of each replica with the least largest load below `limit`, by trying all.
-
-    `share` must decrease. GPUs are used in order, and equal shares go to GPUs in increasing order:
-    other placements are the same with other names. Returns the limit if there is no such placement.
-    """
-    slots = share.shape[0]
-    chosen = np.full(slots, -1)
-    best = chosen.copy()
-    load = np.zeros(gpus)
-    used = np.zeros(gpus, dtype=np.int64)
-    before = np.empty(slots)
-    at = 0
-    while at >= 0:
-        gpu = chosen[at]
-        if gpu >= 0:
-            load[gpu] = before[at]
-            used[gpu] -= 1
-            gpu += 1
-        else:
-            gpu = chosen[at - 1] if at > 0 and share[at] == share[at - 1] else 0
-        chosen[at] = -1
-        while gpu < gpus and (gpu == 0 or used[gpu - 1] > 0):
-            if used[gpu] < slots // gpus and load[gpu] + share[at] < limit * (1 - ROUNDING):
-                chosen[at] = gpu
-                break
-            gpu += 1
-        if chosen[at] < 0:
-            at -= 1
-            continue
-        before[at] = load[gpu]
-        load[gpu] += share[at]
-        used[gpu] += 1
-        if at + 1 < slots:
-            at += 1
-        else:
-            limit = load.max()
-            best[:] = chosen
-    return best, limit

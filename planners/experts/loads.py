@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.contract import UsageError, WorkloadSpec, read_file, read_json
+from harness.contract import UsageError, WorkloadSpec, one_line, read_file, read_json
 from planners.experts.problem import Loads
 from planners.experts.workloads import MODELS, ModelParameters, captured
 
@@ -42,7 +42,7 @@ def recorded(path: str) -> Loads:
     if record := captured(path):
         content = [step.loads for step in record.steps]
     elif path.endswith(".csv"):
-        content = _rows(path)
+        content = _table(path)
     elif path.endswith(".pt"):
         content = _tensor(path)
     elif "logical_count" not in (content := read_json(path)):
@@ -70,40 +70,22 @@ def recorded(path: str) -> Loads:
     return loads
 
 
-def _rows(path: str) -> list[list[float]]:
-    rows: list[list[float]] = []
+def _table(path: str) -> list[list[float]]:
     lines = csv.reader(io.StringIO(read_file(path).decode("utf-8", "replace")))
     try:
-        for row in filter(None, lines):
-            rows.append(list(map(float, row)))
-            if len(row) != len(rows[0]):
-                few = f"it has {len(row)} loads, and the first one has {len(rows[0])}"
-                raise UsageError(f"{path}, line {lines.line_num}: {few}.")
+        return [[float(load) for load in row] for row in lines if row]
     except (ValueError, csv.Error):
         raise UsageError(f"{path}, line {lines.line_num}: each load must be a number.") from None
-    return rows
 
 
 def _tensor(path: str) -> Any:
     import torch
 
     try:
-        held = torch.load(io.BytesIO(read_file(path)), weights_only=True, map_location="cpu")
-        if isinstance(held, dict) and "expert_load_window" in held:
-            return _of_vllm(held["expert_load_window"], held["physical_to_logical_map"])
-        count = held["logical_count"] if isinstance(held, dict) else held
+        content = torch.load(io.BytesIO(read_file(path)), weights_only=True, map_location="cpu")
+        count = content["logical_count"] if isinstance(content, dict) else content
         return count.double().numpy()
     except UsageError:
         raise
     except Exception as error:  # a damaged pickle raises anything
-        raise UsageError(
-            f"{path} holds no tensor 'logical_count', and no 'expert_load_window' with a "
-            f"'physical_to_logical_map' that fits ({type(error).__name__})."
-        ) from None
-
-
-def _of_vllm(window: Any, owner: Any) -> Any:
-    """Return layers x experts from steps x layers x slots, a ring buffer without a first step."""
-    slots = window.sum(dim=0).double().masked_fill(owner < 0, 0)
-    loads = slots.new_zeros(len(slots), int(owner.max()) + 1)
-    return loads.scatter_add_(1, owner.long().clamp(min=0), slots).numpy()
+        raise UsageError(f"{path} holds no tensor 'logical_count' ({one_line(error)}).") from None

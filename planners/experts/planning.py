@@ -8,14 +8,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, to_builtins
 
-from harness.contract import (
-    Moving,
-    Planning,
-    RankTable,
-    UsageError,
-    checked,
-    read_json,
-)
+from harness.contract import Moving, Planning, RankTable, UsageError, checked, read_json
 from planners.experts.balancing.few_moves import few_moves
 from planners.experts.implementation import placement_of, quality
 from planners.experts.problem import ExpertsProblem, Placement, fetched, imbalance, over_mean

@@ -1,6 +1,6 @@
 """Problems of the experts family, and their decisions."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ class ExpertsProblem:
         expert_bytes: bytes of one expert's weights.
         previous: the placement in force, or None.
         budget: experts that may be fetched in each layer, None if the balance is the goal.
-        goal: how far from the proven bound the balance may be when there is no budget.
         known: figures that hold for all decisions.
     """
 
@@ -36,7 +35,6 @@ class ExpertsProblem:
     expert_bytes: int = 0
     previous: Slots | None = None
     budget: int | None = None
-    goal: float = 0.02
     known: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -53,6 +51,13 @@ class ExpertsProblem:
     def slots(self) -> int:
         """The number of slots in each layer."""
         return self.gpus * self.per_gpu
+
+    def layer(self, number: int) -> "ExpertsProblem":
+        """Return the problem of one layer alone."""
+        only = slice(number, number + 1)
+        previous = None if self.previous is None else self.previous[only]
+        loads, following = self.loads[only], self.following[only]
+        return replace(self, loads=loads, following=following, previous=previous, known={})
 
     def facts(self) -> dict[str, float | str]:
         """Return facts for reports; `layers`, the first one, is the problem size."""
@@ -71,29 +76,29 @@ class Placement:
 
     slots: Slots
 
-    def counts(self, experts: int) -> NDArray[np.int64]:
+    def counts(self, experts: int) -> Slots:
         """Return the number of replicas of each expert, by layer."""
         rows = np.arange(len(self.slots))[:, None] * experts
         counted = np.bincount((self.slots + rows).ravel(), minlength=len(self.slots) * experts)
         return counted.reshape(-1, experts)
 
-    def gpu_loads(self, loads: Loads, gpus: int) -> NDArray[np.float64]:
+    def gpu_loads(self, loads: Loads, gpus: int) -> Loads:
         """Return the load of each GPU, by layer; replicas share their expert's load evenly."""
         shares = loads / np.maximum(self.counts(loads.shape[1]), 1)
         by_gpu = np.take_along_axis(shares, self.slots, axis=1).reshape(len(loads), gpus, -1)
-        summed: NDArray[np.float64] = by_gpu.sum(axis=2)
+        summed: Loads = by_gpu.sum(axis=2)
         return summed
 
-    def held(self, experts: int, gpus: int) -> NDArray[np.bool_]:
-        """Return whether each GPU holds each expert, by layer."""
-        return held_by(self.slots.reshape(len(self.slots), gpus, -1), experts)
+    def on_gpus(self, experts: int, gpus: int) -> NDArray[np.bool_]:
+        """Return whether each GPU has each expert, by layer."""
+        return experts_on(self.slots.reshape(len(self.slots), gpus, -1), experts)
 
 
-def held_by(slots: Slots, experts: int) -> NDArray[np.bool_]:
-    """Return whether each row of slots holds each expert."""
-    is_held = np.zeros((*slots.shape[:-1], experts), dtype=bool)
-    np.put_along_axis(is_held, slots, True, axis=-1)
-    return is_held
+def experts_on(slots: Slots, experts: int) -> NDArray[np.bool_]:
+    """Return whether each row of slots has each expert."""
+    is_there = np.zeros((*slots.shape[:-1], experts), dtype=bool)
+    np.put_along_axis(is_there, slots, True, axis=-1)
+    return is_there
 
 
 def over_mean(gpu_loads: Loads, loads: Loads, gpus: int) -> Loads:
@@ -110,11 +115,11 @@ def imbalance(placement: Placement, loads: Loads, gpus: int) -> Loads:
     return largest
 
 
-def fetched(problem: ExpertsProblem, placement: Placement) -> NDArray[np.int64]:
+def fetched(problem: ExpertsProblem, placement: Placement) -> Slots:
     """Return the experts that each GPU must fetch, by layer; 0 without a placement in force."""
     if problem.previous is None:
         return np.zeros((problem.layers, problem.gpus), dtype=np.int64)
-    now = placement.held(problem.experts, problem.gpus)
-    before = Placement(problem.previous).held(problem.experts, problem.gpus)
-    new: NDArray[np.int64] = (now & ~before).sum(axis=2)
+    now = placement.on_gpus(problem.experts, problem.gpus)
+    before = Placement(problem.previous).on_gpus(problem.experts, problem.gpus)
+    new: Slots = (now & ~before).sum(axis=2)
     return new

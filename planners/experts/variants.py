@@ -77,7 +77,7 @@ def zigzag(problem: "ExpertsProblem") -> "Prepared[Placement]":
 )
 def flashlb(problem: "ExpertsProblem") -> "Prepared[Placement]":
     """Search the replicas of four groups of experts in turn, each rated by a whole placement"""
-    from planners.experts.flashlb import flashlb
+    from planners.experts.published import flashlb
 
     if problem.nodes > 1:
         raise NotApplicable("It knows no groups of experts.")

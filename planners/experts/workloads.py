@@ -63,8 +63,8 @@ WORKLOADS = (
     Workload(
         "FILE.json, FILE.csv or FILE.pt",
         "captured rebalancings, or loads of layers x experts, or of windows x layers x experts",
-        "shardbench.capture; SGLang's expert distribution recorder ('logical_count'); vLLM's "
-        "'expert_load_window' with 'physical_to_logical_map'; CSV with a line for each layer",
+        "accelerate_experts(capture=FILE); SGLang's expert distribution recorder "
+        "('logical_count'); CSV with a line for each layer",
     ),
 )
 

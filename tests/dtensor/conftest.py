@@ -12,10 +12,7 @@ from small_world import FEW_ROUNDS, counted, mesh_of, placed
 from torch._subclasses import fake_tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-from torch_state import as_they_were
 
-from planners.dtensor.cache.interned import InternedDispatch
-from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.programs import build
 
@@ -47,11 +44,6 @@ def few_rounds() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=[InternedDispatch, ShapeClass])
-def dispatch(request) -> InternedDispatch:
-    return request.param()
-
-
 @pytest.fixture
 def mesh() -> DeviceMesh:
     return mesh_of(4)
@@ -77,10 +69,3 @@ def step() -> Callable[[int], list[DTensor]]:
         return [hidden, hidden + 1.0, hidden.t(), hidden.view(-1, 2, 2), torch.relu(part)]
 
     return step
-
-
-@pytest.fixture
-def strategies_as_they_were() -> Iterator[None]:
-    with as_they_were():
-        yield
-    torch._dynamo.reset()

@@ -1,11 +1,5 @@
-"""Run a sharded model where others look at it: python fsdp_scenes.py
+"""Scenes in which a sharded model runs where others look at it: modes, compilers, exports."""
 
-Print what a mode, a compiler or an export sees, inside `accelerate()` and then without it. Both
-have to be the same. The first of a process matters, as torch looks up some names only once.
-"""
-
-import json
-import os
 from contextlib import nullcontext
 from typing import Any
 
@@ -118,23 +112,9 @@ def seen(scene: str, *, is_warm: bool, accelerates: bool) -> Any:
         return SCENES[scene](model)
 
 
-def run_first_scenes() -> None:
-    """Run each scene as the first one of a process, forked from this one, which has only imports.
-
-    A line of JSON has the scene, whether it is warm, and what is seen with and without
-    acceleration; a scene that fails has no line.
-    """
-    for scene in SCENES:
-        # Compilers do not see whether the model ran before.
-        for is_warm in (False,) if scene in COMPILED else (False, True):
-            if os.fork():
-                os.wait()
-                continue
-            dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
-            both = [seen(scene, is_warm=is_warm, accelerates=does) for does in (True, False)]
-            print(json.dumps([scene, is_warm, *both]), flush=True)
-            os._exit(0)
-
-
-if __name__ == "__main__":
-    run_first_scenes()
+def seen_first(scene: str, is_warm: bool) -> list[Any]:
+    """Return what the first scene of this process shows when accelerated, and the next without."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
+    found = [seen(scene, is_warm=is_warm, accelerates=is_on) for is_on in (True, False)]
+    dist.destroy_process_group()
+    return found

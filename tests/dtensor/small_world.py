@@ -1,4 +1,4 @@
-"""Helpers for most tests of the family: a world of few ranks, small tensors, a dispatch."""
+"""Helpers for most tests of the family: a world of few ranks, small tensors, problems."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -6,27 +6,25 @@ from typing import Any, TypeVar
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.distributed.tensor import DTensor, Placement
 
 from harness.measuring.jobs import Checked, check
 from harness.measuring.timing.turns import SystemClock
 from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
-from planners.dtensor.dispatch.base import Dispatch
 from planners.dtensor.dispatch.torch_path import clear_torch_caches
 from planners.dtensor.problem import DTensorProblem
 from planners.dtensor.programs.world import make_mesh, playing_one_rank
 
-D = TypeVar("D", bound=Dispatch)
 E = TypeVar("E")
-
-RANKS_PER_HOST = 2
 
 FEW_ROUNDS = 3
 """The calls of each of the `ops` under the fixture of this name."""
 
-STEPPING = ("gather-each", "owned", "local-step", "accelerated", "plain-step")
+FOR_MUON = ("gather-each", "owned")
+
+STEPPING = (*FOR_MUON, "local-step", "accelerated", "plain-step")
 """The variants that replace the step of an optimizer, and need one."""
 
 EVERYWHERE = [name for name in FAMILY.variants if name not in STEPPING]
@@ -51,32 +49,15 @@ def counted(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.arange(1, size + 1).view(shape).to(dtype)
 
 
-def operands(mesh: DeviceMesh, rows: int = 2) -> tuple[DTensor, DTensor]:
-    return placed(mesh, counted(rows, 8), Shard(0)), placed(mesh, counted(8, 4), Replicate())
-
-
-def program(x: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
-    hidden = torch.relu(x @ weight)
-    total = (hidden + 1.0).sum(0)
-    return [hidden, total, total * total, hidden.view(-1, 2, 2), hidden.t()]
-
-
 @contextmanager
 def played(enter: Callable[[], AbstractContextManager[E]] = nullcontext) -> Iterator[E]:
-    """Enter a context with cold caches of torch, on one rank of a small host."""
+    """Enter a context with cold caches of torch, on one rank of a host with two ranks."""
     clear_torch_caches()
     try:
-        with playing_one_rank(RANKS_PER_HOST), enter() as entered:
+        with playing_one_rank(2), enter() as entered:
             yield entered
     finally:
         clear_torch_caches()
-
-
-@contextmanager
-def running(dispatch: D) -> Iterator[D]:
-    """Install a new dispatch with cold caches of torch, on one rank of a small host."""
-    with played(dispatch.installed):
-        yield dispatch
 
 
 def problem_of(text: str) -> DTensorProblem:

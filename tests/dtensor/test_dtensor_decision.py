@@ -81,11 +81,6 @@ def test_the_fingerprint_sees_moved_inputs_and_no_values_that_collectives_made_u
     """Moves are those inputs that change placements, also of partial results."""
     decision = decided(moving)
     assert fingerprint(replace(decision, rewritten=decision.rewritten[1:])) != fingerprint(decision)
-    assert decision.redistributions
-    for op in decision.redistributions:
-        assert op.moves
-        assert all(source.placements != target.placements for source, target in op.moves)
-        assert all(source.tensor_meta == target.tensor_meta for source, target in op.moves)
     assert any(isinstance(p, Partial) for output in decision.outputs for p in output.placements)
     doubled = with_first(
         decision, lambda x: placed(x.device_mesh, x._local_tensor * 2, *x.placements)
@@ -94,18 +89,14 @@ def test_the_fingerprint_sees_moved_inputs_and_no_values_that_collectives_made_u
 
 
 def test_the_batch_size_is_no_part_of_a_dynamic_decision():
-    """Two steps of `dynamic` have other sizes and one fingerprint."""
-    prepared = FAMILY.find("upstream").prepared(problem_of("dynamic/dgx_a100_80gb:4"))
+    """Two steps of `dynamic` have other sizes and one fingerprint, and move nothing."""
+    problem = problem_of("dynamic/dgx_a100_80gb:4")
+    prepared = FAMILY.find("upstream").prepared(problem)
     with prepared.installed():
         first, second = prepared.run(), prepared.run()
     assert first.outputs[0].shape != second.outputs[0].shape
     assert fingerprint(first) == fingerprint(second)
-
-
-def test_a_program_that_moves_nothing_costs_nothing():
-    """The costs of an MLP's decisions are 0."""
-    qualities = checked("upstream", problem_of("mlp/dgx_a100_80gb:8")).quality
-    assert qualities == {"redistribute_us": 0, "cheapest_us": 0, "worse_decisions": 0}
+    assert set(FAMILY.work.quality(problem, first).values()) == {0}
 
 
 def test_a_move_between_hosts_costs_more_than_within_one():

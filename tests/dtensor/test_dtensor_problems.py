@@ -8,24 +8,13 @@ import torch
 from small_world import problem_of
 
 from harness.contract import UsageError, WorkloadSpec
-from harness.contract.registry import load_registry
 from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
 from planners.dtensor import FAMILY
 from planners.dtensor.decision import fingerprint
-from planners.dtensor.suite import LADDER
 from planners.dtensor.workloads import OPTIMIZERS, WORKLOADS, mesh_shape, parameters_of
 
 MACHINE = "dgx_a100_80gb"
-
-
-def test_the_published_ladder_begins_with_the_reference_and_ends_with_torch_as_it_is():
-    """The family of the entry point has each step of the ladder decide as the step before."""
-    family = load_registry().find("dtensor")
-    assert family is FAMILY
-    assert family.reference.name == LADDER[0]
-    models = [variant.name for variant in family.models_of(family.find("upstream"))]
-    assert models == list(LADDER[-2::-1])
 
 
 def test_all_problems_and_variants_that_it_lists_exist():
@@ -49,11 +38,9 @@ def test_each_workload_has_a_result_for_each_name():
 @pytest.mark.parametrize(
     ("problem", "facts"),
     [
-        ("ops/dgx_a100_80gb:8", (160, "8", 8, "warm")),
         ("ops[op=mm+t,dims=2]/dgx_a100_80gb:16", (40, "2 x 8", 8, "warm")),
         ("miss[dims=3]/dgx_a100_80gb:8", (8, "2 x 2 x 2", 8, "cold")),
         ("miss[cases=7]/dgx_a100_80gb:8", (7, "8", 8, "cold")),
-        ("miss[op=mm+view-sharded]/dgx_a100_80gb:8", (2, "8", 8, "cold")),
         ("optimizer[params=3]/dgx_a100_80gb:16", (3, "16", 8, "warm")),
         ("mlp/dgx_a100_80gb:16", (4, "8", 8, "warm")),
     ],
@@ -92,7 +79,6 @@ def test_wrong_workloads_are_refused(workload, said):
 @pytest.mark.parametrize(
     ("machine", "gpus", "shapes"),
     [
-        (MACHINE, 8, [(8,), (2, 4), (2, 2, 2)]),
         (MACHINE, 24, [(24,), (3, 8), (3, 2, 4), (3, 2, 2, 2)]),
         # Hosts that share a fast domain count as one.
         ("gb200_nvl72_tray4", 144, [(144,), (2, 72)]),
@@ -106,17 +92,12 @@ def test_a_mesh_has_hosts_first_and_splits_their_gpus_in_the_rest(machine, gpus,
 
 @pytest.mark.parametrize(
     ("gpus", "ndim", "said"),
-    [
-        (512, 1, "up to 256 ranks in one process, not 512"),
-        (7, 2, "7 GPUs in hosts of 7 do not make a mesh of 2 dimensions"),
-        (8, 4, "8 GPUs in hosts of 8 do not make a mesh of 4 dimensions"),
-    ],
+    [(512, 1, "up to 256 ranks"), (7, 2, "7 GPUs in hosts of 7"), (8, 4, "8 GPUs in hosts of 8")],
 )
 def test_a_mesh_that_is_not_possible_is_refused(gpus, ndim, said):
     """The error names the ranks, the hosts and the dimensions."""
-    with pytest.raises(UsageError) as refused:
+    with pytest.raises(UsageError, match=said):
         mesh_shape(find_topology(MACHINE, gpus), ndim)
-    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(

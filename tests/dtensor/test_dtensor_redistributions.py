@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from gloo import on_ranks
 from hypothesis import given, settings, strategies as st
 from small_world import mesh_of, placed, played
 from torch.autograd.profiler import profile
@@ -15,7 +17,6 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor._ops._math_ops import _NormPartial
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-from torch.multiprocessing import spawn
 
 from planners.dtensor.accelerate import accelerate
 
@@ -80,18 +81,15 @@ def test_they_are_torchs(shape, data):
     compare(mesh_of(*shape), drawn)
 
 
-def compare_on_a_real_rank(rank: int, folder: str) -> None:
-    file = f"file://{folder}/ranks"
-    dist.init_process_group("gloo", init_method=file, rank=rank, world_size=2)
+def compare_on_a_real_rank(rank: int, folder: Path) -> None:
     mesh = init_device_mesh("cpu", (2,))
     for size in SIZES:
         kinds = [Replicate(), *PARTIAL, *map(Shard, range(len(size)))]
         pairs = product(kinds, kinds, (False, True))
         compare(mesh, [(size, [now], [then], async_op) for now, then, async_op in pairs])
-    dist.destroy_process_group()
 
 
 @pytest.mark.long
-def test_they_have_torchs_values_on_two_real_ranks(tmp_path):
+def test_they_have_torchs_values_on_two_real_ranks():
     """With real collectives, the values of each redistribution are torch's too."""
-    spawn(compare_on_a_real_rank, (str(tmp_path),), nprocs=2)
+    on_ranks(compare_on_a_real_rank, 2)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from inspect import signature
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -12,19 +11,17 @@ import torch.distributed as dist
 from hypothesis import given, settings, strategies as st
 from outcomes import outcome
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, _collective_utils as prices
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, ShardOrderEntry, TensorMeta
-from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy, OutputSharding
+from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy
 from torch.distributed.tensor._ops import utils
 from torch.distributed.tensor._redistribute import use_min_cost_redistribution_plan
-from torch.distributed.tensor._sharding_prop import _select_min_cost_strategy
 from torch.distributed.tensor.placement_types import _MaskPartial, _StridedShard
 
 from planners.dtensor.programs.world import start_world
 from planners.dtensor.search import staying
 from planners.dtensor.search.cheapest import cheapest_strategy
 from planners.dtensor.search.dispatches import exact_misses
-from planners.dtensor.search.staying import decide_without_redistribution
 
 pytestmark = pytest.mark.usefixtures("meshes")
 
@@ -145,101 +142,6 @@ def test_ops_propagate_as_in_torch(meshes, shape, op, data):
         assert outcome(propagated, op_schema) == expected
     with exact_misses():
         assert outcome(propagated, op_schema) == expected
-
-
-@st.composite
-def made_up(draw, meshes):
-    """Draw strategies of an op, for outputs partly without placements and inputs of any shape."""
-    mesh = meshes[draw(st.sampled_from(SHAPES))]
-    shapes = draw(st.lists(st.lists(SIZES, min_size=1, max_size=2), min_size=1, max_size=3))
-    outputs = draw(st.integers(0, 2))
-    kinds = placements(2, draw(st.sampled_from([REDUCE_OPS, ("sum",), ()])))
-    columns = [kinds] * outputs + [placements(len(shape), ("sum", "max")) for shape in shapes]
-    if outputs:
-        columns[draw(st.integers(0, outputs - 1))] = kinds | st.none()
-    strategies = draw(st.lists(st.tuples(*columns).map(list), min_size=1, max_size=6))
-    if draw(st.integers(0, 4)) == 0:
-        wrong = [], [Replicate()], [None] * len(columns), [Shard(2)] * len(columns), [Shard(-1)] * 9
-        strategies.append(draw(st.sampled_from(wrong)))
-    inputs = [
-        tensor(mesh, shape, [draw(placements(len(shape))) for _ in range(mesh.ndim)])
-        for shape in shapes
-    ]
-    return mesh, inputs, strategies, outputs
-
-
-def chosen(strategy, inputs):
-    """Return torch's choice of a strategy for an op, and for an element of a foreach op."""
-    by_rule = [SimpleNamespace(args_spec=tuple(inputs)), None]
-    specs = [_select_min_cost_strategy(strategy, rule) for rule in by_rule]
-    return [(spec.output_specs, spec.input_specs, spec.redistribute_cost) for spec in specs]
-
-
-@given(data=st.data(), inplace_op=st.booleans(), uneven=st.booleans())
-def test_the_choice_among_made_up_strategies_is_torchs(meshes, data, inplace_op, uneven):
-    """Of any strategies the search keeps those that torch's two rules choose, or has its error."""
-    mesh, inputs, strategies, outputs = data.draw(made_up(meshes))
-    meta = tensor(mesh, (4,), [Replicate()] * mesh.ndim).tensor_meta
-    options = {
-        "input_index": outputs,
-        "inplace_op": inplace_op,
-        "allow_uneven_sharding": uneven,
-        "output_tensor_meta": data.draw(st.sampled_from([None, meta, (meta,), (None, meta)])),
-    }
-
-    def choose(expand):
-        return chosen(expand(mesh, as_schema(inputs), strategies, **options), inputs)
-
-    assert outcome(choose, cheapest_strategy) == outcome(choose, UPSTREAM)
-
-
-@pytest.fixture
-def priced(monkeypatch):
-    """Return a mock that records the calls of torch's cost functions for collectives."""
-    asked = mock.Mock()
-    for name in ("allgather_cost", "allreduce_cost", "reduce_scatter_cost"):
-        asked.attach_mock(mock.Mock(side_effect=getattr(prices, name)), name)
-        monkeypatch.setattr(prices, name, getattr(asked, name))
-    return asked
-
-
-def test_few_combinations_are_priced_and_none_where_nothing_moves(meshes, priced):
-    """The search prices a tenth of what torch prices."""
-    mesh = meshes[2, 2, 2]
-    left = tensor(mesh, (64, 64), [Partial(), Shard(1), Shard(1)])
-    rows, whole = (tensor(mesh, (64, 64), [kind] * 3) for kind in (Shard(0), Replicate()))
-    op_schema = OpSchema(aten.mm.default, (left, rows), {})
-    expected = propagated(op_schema)
-    exhaustive = len(priced.mock_calls)
-    with searched():
-        assert propagated(op_schema) == expected
-        assert 0 < len(priced.mock_calls) - exhaustive < exhaustive / 10
-        priced.reset_mock()
-        output, is_moved, *_ = propagated(OpSchema(aten.mm.default, (rows, whole), {}))
-    assert (output.placements, is_moved, priced.mock_calls) == (rows.placements, False, [])
-
-
-@pytest.mark.parametrize(
-    ("sources", "rows", "is_here"),
-    [
-        (([Shard(0)] * 3, [Replicate()] * 3), 64, True),
-        (([Shard(0)] * 3, [Replicate()] * 3), 3, False),  # shards without elements
-        (([Shard(1), Shard(0), Replicate()], [Replicate(), Shard(0), Shard(1)]), 64, False),
-        (([Shard(1), Shard(0), Replicate()], [Shard(0), Replicate(), Shard(1)]), 64, True),
-        (([Partial(), Shard(0), Replicate()], [Replicate()] * 3), 64, True),
-        (([Partial("max"), Shard(0), Replicate()], [Replicate()] * 3), 64, False),
-        (([Partial(), Shard(1), Replicate()], [Replicate(), Shard(0), Shard(0)]), 64, False),
-    ],
-)
-def test_an_op_that_moves_nothing_is_decided_without_redistribution(meshes, sources, rows, is_here):
-    """Such a decision is torch's; all others are left to the search."""
-    shapes = ((rows, 64), (64, 64))
-    operands = (tensor(meshes[2, 2, 2], *given) for given in zip(shapes, sources, strict=True))
-    op_schema = OpSchema(aten.mm.default, tuple(operands), {})
-    sharding = decide_without_redistribution(op_schema)
-    assert (sharding is not None) is is_here
-    if sharding is not None:
-        assert sharding == OutputSharding(propagated(op_schema)[0])
 
 
 # Other ways to choose

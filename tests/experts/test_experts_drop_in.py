@@ -16,7 +16,6 @@ from harness.contract.supported_releases import UnsupportedRelease
 from harness.execution.upstream import folder
 from harness.model.errors import UsageError
 from harness.model.ids import WorkloadSpec
-from harness.planning.capture import capture
 from planners.experts import FAMILY
 from planners.experts.drop_in.accelerate import DifferentPlacement, accelerate_experts
 from planners.experts.drop_in.engines import ENGINES
@@ -33,7 +32,7 @@ with_vllm = pytest.mark.parametrize("engine", POLICIES[:1], indirect=True)
 def engine(request):
     """Import a policy's module in empty parent packages; the real ones import GPUs' libraries."""
     name, _, release = request.param.split("-")
-    home = ENGINES[name].home.partition(":")[0]
+    home = ENGINES[name].module
     parents = home.split(".")[:-1]
     try:
         for depth in range(1, len(parents) + 1):
@@ -114,8 +113,8 @@ def test_few_moves_fetches_little(engine):
         sys.modules[module.__name__] = module
 
     def fetches(made):
-        held, before = (Placement(slots.numpy()).held(32, 8) for slots in (slots_of(made), old))
-        return (held & ~before).sum()
+        now, before = (Placement(slots.numpy()).on_gpus(32, 8) for slots in (slots_of(made), old))
+        return (now & ~before).sum()
 
     upstream = rebalanced(engine, later, 40, gpus=8, old=old)
     with accelerate_experts(engine.name, mode="few-moves") as accelerated:
@@ -158,7 +157,8 @@ def test_nothing_is_left_behind(engine):
     """After the end the engine is as before; a second start is refused meanwhile."""
     before = dict(vars(engine.owner))
     with accelerate_experts() as accelerated:
-        assert vars(engine.owner)["rebalance_experts"] is not before["rebalance_experts"]
+        changed = {name for name, now in vars(engine.owner).items() if now is not before[name]}
+        assert changed == {"rebalance_experts"}
         with pytest.raises(UsageError, match="already"):
             accelerate_experts(engine.name)
         rebalanced(engine, loads_of())
@@ -169,28 +169,31 @@ def test_nothing_is_left_behind(engine):
         pass
 
 
-@with_vllm
-def test_an_end_out_of_order_leaves_upstreams_decision(engine, tmp_path):
-    """A hook that another one has replaced passes calls on after its end."""
+def test_an_end_out_of_order_leaves_upstreams_decision(engine, monkeypatch):
+    """A hook that another program has replaced passes calls on after its end."""
     before = outcome(lambda: rebalanced(engine, loads_of()))
-    accelerated = accelerate_experts("vllm")
-    with capture("experts", tmp_path / "loads.json"):
-        accelerated.stop()
-        assert outcome(lambda: rebalanced(engine, loads_of())) == before
-    assert accelerated.info().ours == 0
+    accelerated = accelerate_experts(engine.name)
+    ours = engine.owner.rebalance_experts
+    monkeypatch.setattr(engine.owner, "rebalance_experts", lambda *given: ours(*given))
+    accelerated.stop()
     assert outcome(lambda: rebalanced(engine, loads_of())) == before
+    assert accelerated.info().ours == 0
 
 
-def with_replication(monkeypatch, replicate):
-    """Let the drop-in replicate vLLM's experts by `replicate(own, weight, slots)`."""
-    engine = ENGINES["vllm"]
-    own = engine.parts("0.33.0")
+@with_vllm
+def test_a_policy_with_parts_of_its_own_is_left_alone(engine):
+    """A class that inherits the engine's rebalancing keeps its own packing."""
 
-    def part(weight, slots):
-        return replicate(own["replicate_experts"], weight, slots)
+    class Reversed(engine.owner):
+        @classmethod
+        def balanced_packing(cls, weight, packs):
+            return engine.owner.balanced_packing(-weight, packs)
 
-    parts = {**own, "replicate_experts": part}
-    monkeypatch.setitem(ENGINES, "vllm", replace(engine, parts=lambda release: parts))
+    own = SimpleNamespace(name="vllm", owner=Reversed)
+    expected = outcome(lambda: rebalanced(own, loads_of()))
+    with accelerate_experts("vllm") as accelerated:
+        assert outcome(lambda: rebalanced(own, loads_of())) == expected
+    assert accelerated.info().ours == 0
 
 
 @with_vllm
@@ -198,14 +201,18 @@ def with_replication(monkeypatch, replicate):
 def test_after_a_difference_upstream_decides(engine, monkeypatch, fault):
     """A failure of ours or another decision is warned about once; then upstream decides."""
     expected = outcome(lambda: rebalanced(engine, loads_of()))
+    parts = ENGINES["vllm"].parts("0.33.0")
     is_wrong = False
 
-    def replicate(own, weight, slots):
+    def replicate(weight, slots):
         if is_wrong and fault == "failed":
             raise ZeroDivisionError
-        return own(weight[:, ::-1] if is_wrong else weight, slots)
+        return parts["replicate_experts"](weight[:, ::-1] if is_wrong else weight, slots)
 
-    with_replication(monkeypatch, replicate)
+    wrong = replace(
+        ENGINES["vllm"], parts=lambda release: {**parts, "replicate_experts": replicate}
+    )
+    monkeypatch.setitem(ENGINES, "vllm", wrong)
     with accelerate_experts("vllm", check=True) as accelerated:
         rebalanced(engine, loads_of())
         is_wrong = True
@@ -264,21 +271,6 @@ def test_stops_and_starts_while_threads_rebalance_leave_nothing_behind(engine, o
     assert [outcome(lambda: made) for made in placements] == expected  # noqa: B023
 
 
-@with_vllm
-def test_another_threads_rebalancing_by_upstream_has_upstreams_parts(engine, monkeypatch):
-    """While one thread decides with our parts, another one's check calls upstream's own."""
-    calls = []
-    with_replication(monkeypatch, lambda own, *given: calls.append(1) or own(*given))
-    with accelerate_experts("vllm"):
-        loads = Waiting(loads_of())
-        loads.start(engine, [])
-        calls.clear()
-        engine.owner.replicate_experts(loads_of().numpy(), 24)
-        assert calls == []
-        loads.finish()
-        assert calls == [1]
-
-
 @pytest.mark.parametrize("mode", ["same-placement", "few-moves"])
 @pytest.mark.parametrize(
     "wrong",
@@ -334,13 +326,12 @@ def test_wrong_arguments_are_one_sentence(wrong):
         accelerate_experts(**wrong)
 
 
-@pytest.mark.parametrize("is_drop_in", [True, False])
-def test_captured_rebalancings_are_a_workload(engine, tmp_path, is_drop_in):
+def test_captured_rebalancings_are_a_workload(engine, tmp_path):
     """The last rebalancings but empty ones are planned with their sizes and placement."""
     path = tmp_path / "loads.json.gz"
     steps = [loads_of(seed, kind=torch.int64) for seed in range(3)]
     old = slots_of(rebalanced(engine, steps[0]))
-    with accelerate_experts(engine.name, capture=path) if is_drop_in else capture("experts", path):
+    with accelerate_experts(engine.name, capture=path):
         for step in (steps[0] * 0, *steps):
             rebalanced(engine, step, old=old)
     workload = WorkloadSpec.parse(str(path))

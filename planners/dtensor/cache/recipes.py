@@ -12,7 +12,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpInfo, OpSchema, OutputSharding
 from torch.utils._pytree import tree_leaves
 
-from planners.dtensor.cache.keys import Specs, tensors_of
+from planners.dtensor.cache.calls import Specs, tensors_of
 from planners.dtensor.dispatch import torch_path
 from planners.dtensor.dispatch.handlers import ObservedDecision
 from planners.dtensor.dispatch.torch_path import DISPATCHER, Args, Kwargs, alias_storage, traits
@@ -174,31 +174,3 @@ def _flat(args: Args) -> list[Any]:
         else:
             flat.append(arg)
     return flat
-
-
-def adopt_all(args: Args, known: Specs) -> bool:
-    """Adopt the known specs of the DTensors among the arguments; return False if one differs."""
-    return all(map(adopt, tensors_of(args), filter(None, known)))
-
-
-def adopt(tensor: DTensor, known: DTensorSpec) -> bool:
-    """Return whether a tensor's spec equals `known`; if so, store `known` in the tensor.
-
-    The meshes must have the same root mesh: an equal mesh may have other ranks or dead groups.
-    """
-    spec = tensor._spec
-    if spec is known:
-        return True
-    shares_all_parts = (  # most do, and comparing them is slow
-        spec.tensor_meta is known.tensor_meta
-        and spec.placements is known.placements
-        and spec.mesh is known.mesh
-        and spec.shard_order is known.shard_order
-    )
-    if not shares_all_parts and not (
-        spec == known
-        and (spec.mesh is known.mesh or spec.mesh._get_root_mesh() is known.mesh._get_root_mesh())
-    ):
-        return False
-    tensor._spec = known
-    return True

@@ -14,8 +14,8 @@ from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.utils._pytree import tree_leaves
 
+from planners.dtensor.cache.interned import ShapeClass
 from planners.dtensor.cache.recipes import specs_made
-from planners.dtensor.cache.shape_class import ShapeClass
 from planners.dtensor.dispatch.base import CacheInfo
 from planners.dtensor.dispatch.handlers import this_thread
 from planners.dtensor.dispatch.specs import copy_of
@@ -58,11 +58,12 @@ class SelfChecking(ShapeClass):
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Replace torch's cache, and its decisions after a miss, inside the context."""
-        with exact_misses(self._is_left_to_torch), super().installed():
-            yield
 
-    def _is_left_to_torch(self, op: OpOverload) -> bool:
-        return op in self._by_torch_alone or this_thread() in self._asking_torch
+        def is_left_to_torch(op: OpOverload) -> bool:
+            return op in self._by_torch_alone or this_thread() in self._asking_torch
+
+        with exact_misses(is_left_to_torch), super().installed():
+            yield
 
     def forget(self) -> None:
         """Delete all shape classes, recipes, and decisions of torch for comparison."""
@@ -104,53 +105,32 @@ class SelfChecking(ShapeClass):
             if not is_in_place:
                 raise
             return quick(op, args, kwargs)  # which raises torch's own error
-        expected, ours = self._expected(info.schema), self.decided(op, args, kwargs)
-        if expected is not None:
-            if not is_in_place:
-                found = OutputSharding(specs_made(made))
-            elif ours is not None:
-                found = ours
-            else:
-                found = ours = PROPAGATOR.propagate_op_sharding_non_cached(info.schema)
-            if not self._agrees(info.schema, found, ours, expected):
-                return carry_out(op, args, kwargs, info, expected)
-        return quick(op, args, kwargs) if is_in_place else made
-
-    def _expected(self, schema: OpSchema) -> OutputSharding | None:
-        """Return torch's decision; None if torch has no strategy or a size is symbolic."""
         # 1, 1.0 and True are equal in a schema, and may make different types of results.
-        types = tuple(map(type, tree_leaves(schema.args_schema)))
+        types = tuple(map(type, tree_leaves(info.schema.args_schema)))
         try:
-            return self._decided_by_torch(schema, types)
-        except Exception:
-            return None
-
-    def _agrees(
-        self,
-        schema: OpSchema,
-        made: OutputSharding,
-        ours: OutputSharding | None,
-        expected: OutputSharding,
-    ) -> bool:
-        """Whether the decisions agree; if not, warn, and leave the op to torch from now on."""
+            expected = self._decided_by_torch(info.schema, types)
+        except Exception:  # torch has no strategy, or a size is symbolic
+            return quick(op, args, kwargs) if is_in_place else made
+        ours = self.decided(op, args, kwargs)
+        if is_in_place and ours is None:
+            ours = PROPAGATOR.propagate_op_sharding_non_cached(info.schema)
+        output = ours.output_spec if ours and is_in_place else specs_made(made)
+        difference = _difference(info.schema, output, ours, expected)
         with self._counting:
             self._checks += 1
-        difference = _difference(made, schema, ours, expected)
+            self._differences += difference is not None
         if difference is None:
-            return True
-        op = schema.op
+            return quick(op, args, kwargs) if is_in_place else made
         self._by_torch_alone.add(op)
         self.give_back(op)
         _clear_sharding_prop_cache()  # torch's cache holds decisions made here after a miss
-        with self._counting:
-            self._differences += 1
         warnings.warn(
-            f"accelerate() decides {schema} differently from torch: {difference}. "
+            f"accelerate() decides {info.schema} differently from torch: {difference}. "
             f"From now on torch dispatches {op}.",
             DifferentDecision,
             stacklevel=2,
         )
-        return False
+        return carry_out(op, args, kwargs, info, expected)
 
     def _decide_by_torch(self, schema: OpSchema, _: tuple[type, ...]) -> OutputSharding:
         thread = this_thread()
@@ -162,12 +142,11 @@ class SelfChecking(ShapeClass):
 
 
 def _difference(
-    made: OutputSharding, schema: OpSchema, ours: OutputSharding | None, expected: OutputSharding
+    schema: OpSchema, output: Any, ours: OutputSharding | None, expected: OutputSharding
 ) -> str | None:
     """Return a text on the first difference from torch's decision; None if there is none."""
-    result, wanted = made.output_spec, expected.output_spec
-    if not _are_alike(result, wanted):
-        return f"the result is {result} and not {wanted}"
+    if not _are_alike(output, expected.output_spec):
+        return f"the result is {output} and not {expected.output_spec}"
     if ours is None:
         return None
     moved, moved_by_torch = _targets(schema, ours), _targets(schema, expected)

@@ -1,25 +1,26 @@
 """Count the work of any dispatch, by wrappers around torch's functions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
-from torch.distributed.tensor import _op_schema, _sharding_prop
+from torch.distributed.tensor import _op_schema, _sharding_prop, placement_types
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor._op_schema import OpSchema, OpSpec, OpStrategy, OutputSharding
 from torch.utils import _pytree
 
 from harness.contract import Recorder
 from planners.dtensor import problem
-from planners.dtensor.counting.collectives import counted_collectives
 from planners.dtensor.counting.keeping import kept_per_step
 from planners.dtensor.decision import Decision, Rewritten
 from planners.dtensor.dispatch.base import Dispatch, bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
 from planners.dtensor.programs import training
-from planners.dtensor.programs.program import OpProgram
+from planners.dtensor.programs.world import OpProgram
 from planners.dtensor.search import staying
 from planners.instruments import replaced
 
@@ -30,6 +31,28 @@ _PASSES = (
     (_pytree.TreeSpec, "unflatten"),
 )
 
+_COLLECTIVES = (
+    (placement_types, 0, "shard_dim_alltoall"),
+    *(
+        (_functional_collectives, 0, name)
+        for name in (
+            *("all_reduce", "all_gather_single", "all_gather_tensor"),
+            *("reduce_scatter_single", "reduce_scatter_tensor"),
+        )
+    ),
+    (dist, 0, "all_reduce"),
+    *(
+        (dist, 1, name)
+        for name in (
+            *("all_gather_into_tensor", "all_gather_single", "all_to_all_single"),
+            *("reduce_scatter_tensor", "reduce_scatter_single"),
+        )
+    ),
+)
+"""The functions by which DTensor, FSDP2 and our own code communicate, and their input's place.
+
+A release of torch has some of them. Where one calls another, the outermost call counts.
+"""
 
 _TRAINING = (
     *((training, name, name) for name in ("forward", "backward")),
@@ -98,9 +121,9 @@ def observe(recorder: Recorder) -> AbstractContextManager[None]:
         (_sharding_prop, "_select_min_cost_strategy", selected),
         (DISPATCHER, "redistribute_local_args", redistribute),
         (DTensorSpec, "__init__", recorder.counted("specs_built", DTensorSpec.__init__)),
-        *((owner, name, _counted_pass(recorder, getattr(owner, name))) for owner, name in _PASSES),
+        *_counted_passes(recorder),
         (problem, "call", called),
-        *counted_collectives(recorder),
+        *_counted_collectives(recorder),
         *(
             (owner, name, recorder.timed(phase, getattr(owner, name)))
             for owner, name, phase in _TRAINING
@@ -127,22 +150,50 @@ def _count_kept(recorder: Recorder, step: Callable[[], object], decided: list[An
     recorder.counters.update(counters, objects_kept=kept.objects, bytes_kept=kept.bytes)
 
 
-def _counted_pass(recorder: Recorder, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a recursive function with its outermost calls counted as pytree passes."""
-    is_inside = False
+def _counted_passes(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """Yield pytree's functions as (owner, name, function that counts its outermost calls)."""
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        nonlocal is_inside
-        if is_inside or recorder.current is None:
-            return function(*args, **kwargs)
+    def count(*_: Any, **__: Any) -> None:
         recorder.counters["pytree_passes"] += 1
-        is_inside = True
+
+    for owner, name in _PASSES:
+        yield owner, name, _outermost(recorder, getattr(owner, name), count, set())
+
+
+def _counted_collectives(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """Yield the functions as (owner, name, function that counts its calls and bytes)."""
+    running: set[Any] = set()
+    for owner, place, name in _COLLECTIVES:
+        if not hasattr(owner, name):
+            continue
+
+        def count(*args: Any, place: int = place, **kwargs: Any) -> None:
+            tensor = args[place] if len(args) > place else kwargs["input"]
+            recorder.counters["collectives"] += 1
+            recorder.counters["collective_bytes"] += tensor.numel() * tensor.element_size()
+
+        yield owner, name, _outermost(recorder, getattr(owner, name), count, running)
+
+
+def _outermost(
+    recorder: Recorder,
+    function: Callable[..., Any],
+    count: Callable[..., None],
+    running: set[Any],
+) -> Callable[..., Any]:
+    """Return a function that calls `count` too, unless a function of the same `running` runs."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if running or recorder.current is None:
+            return function(*args, **kwargs)
+        count(*args, **kwargs)
+        running.add(function)
         try:
             return function(*args, **kwargs)
         finally:
-            is_inside = False
+            running.clear()
 
-    return counted
+    return called
 
 
 def _hits(dispatch: Dispatch) -> int:

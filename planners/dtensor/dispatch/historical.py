@@ -82,10 +82,11 @@ class FlattenedOnce(Unflattened):
         mesh = try_find_mesh_from_args(op, flat)
         specs, local = [_spec(value, op, mesh) for value in flat], tuple(map(_local, flat))
         kwargs_specs = [_spec(value, op, mesh) for value in flat_kwargs]
-        schema = _schema(
+        schema = OpSchema(
             op,
             pytree.tree_unflatten(specs, structure),
             pytree.tree_unflatten(kwargs_specs, kwargs_structure),
+            schema_info=torch_path.schema_info(op),
         )
         local_kwargs = pytree.tree_unflatten([*map(_local, flat_kwargs)], kwargs_structure)
         named = frozenset((name, _hashable(value)) for name, value in schema.kwargs_schema.items())
@@ -103,26 +104,29 @@ class FirstCache(Unflattened):
     """
 
     def _dispatch(self, op: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+        # 1. Find the mesh, and put specs in the place of tensors.
         leaves, _ = pytree.tree_flatten(args)
         mesh = try_find_mesh_from_args(op, leaves)
-        for leaf in leaves:
-            if isinstance(leaf, DTensor) and leaf.device_mesh != mesh:
-                return by_torch(op, args, kwargs)
+        if any(isinstance(leaf, DTensor) and leaf.device_mesh != mesh for leaf in leaves):
+            return by_torch(op, args, kwargs)
         args_schema = pytree.tree_map(lambda value: _spec(value, op, mesh), args)
         kwargs_schema = pytree.tree_map(lambda value: _spec(value, op, mesh), kwargs)
+        # 2. Look up the decision.
         key = _FirstKey(op, args_schema, kwargs_schema)
         is_hit = key in self._decisions
         if is_hit:
             self._hits += 1
             sharding = self._decisions[key]
         else:
-            sharding = self._decided(_schema(op, args_schema, kwargs_schema), key)
+            info = torch_path.schema_info(op)
+            schema = OpSchema(op, args_schema, kwargs_schema, schema_info=info)
+            sharding = self._decided(schema, key)
             if PROPAGATOR.op_to_shape_and_stride_idx.get(op) == 1:
                 shape = sharding.output_spec.shape  # or the shape that this rank passes to the view
                 if sharding.use_val_from_redistribute_schema:
                     shape = sharding.redistribute_schema.args_schema[1]
                 key.args = (args_schema[0], tuple(shape), *args_schema[2:])
-
+        # 3. Compute on the local tensors.
         flat_schema, _ = pytree.tree_flatten(args_schema)
         flat_kwargs_schema, _ = pytree.tree_flatten(kwargs_schema)
         local_args = _localised(args, flat_schema, moves=is_hit)
@@ -180,7 +184,3 @@ def _local(value: Any) -> Any:
 
 def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
-
-
-def _schema(op: OpOverload, args: Args, kwargs: Kwargs) -> OpSchema:
-    return OpSchema(op, args, kwargs, schema_info=torch_path.schema_info(op))

@@ -20,7 +20,7 @@ from torch.utils._foreach_utils import _has_foreach_support
 
 from planners.dtensor.dispatch.torch_path import is_watched
 from planners.dtensor.optimizer import obstacles
-from planners.dtensor.optimizer.versions import raised_as_by_torch, versions
+from planners.dtensor.optimizer.local_rule import raised_as_by_torch, versions
 
 Parts = Mapping[tuple[int, ...], list[torch.Tensor]]
 """Local gradients, by the mesh dimensions over which they are sharded."""

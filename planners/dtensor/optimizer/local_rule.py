@@ -6,7 +6,8 @@ parameters and their gradients, each further column is one kind of state or empt
 
 import inspect
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -16,7 +17,6 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from planners.dtensor.optimizer import obstacles
-from planners.dtensor.optimizer.versions import raised_as_by_torch, versions
 
 Column = list[Any]
 Group = dict[str, Any]
@@ -27,7 +27,8 @@ RULES = frozenset(getattr(torch.optim, name) for name in _NAMES.split())
 """The elementwise rules of torch, except Rprop, which torch refuses for most DTensors."""
 
 _SPEC, _LOCAL, _DIMENSIONS = map(attrgetter, ("_spec", "_local_tensor", "ndim"))
-_GRADIENT = attrgetter("grad")
+_GRADIENT, _VERSION = attrgetter("grad"), attrgetter("_version")
+_set_versions = torch._C._autograd._unsafe_set_version_counter
 _DTENSORS, _TENSORS = {DTensor}, {torch.Tensor}
 
 
@@ -232,3 +233,33 @@ def _run(
     with raised_as_by_torch(tensors, parts, before, obstacles.is_listed(group, columns[0][0])):
         rule(twin)
     return True
+
+
+# The versions of DTensors, by which autograd notices that a saved tensor has changed. Torch's ops
+# in place on a DTensor raise its version, and leave the local tensor's alone. Torch's ops in place
+# on a list of DTensors raise none. Ops on local tensors raise the local versions instead.
+
+
+def versions(tensors: Sequence[torch.Tensor]) -> tuple[int, ...] | None:
+    """Return the tensors' versions; None if one is an inference tensor, which has no version."""
+    try:
+        return tuple(map(_VERSION, tensors))
+    except RuntimeError:
+        return None
+
+
+@contextmanager
+def raised_as_by_torch(
+    tensors: Sequence[DTensor], local: Sequence[torch.Tensor], before: tuple[int, ...], listed: bool
+) -> Iterator[None]:
+    """Change the `local` tensors of DTensors in the block, and leave torch's versions.
+
+    `before` are the local versions. `listed` says whether torch's ops take the DTensors as lists.
+    """
+    try:
+        yield
+    finally:
+        if not listed:
+            raised = zip(map(_VERSION, tensors), map(_VERSION, local), before, strict=True)
+            _set_versions(tuple(tensors), tuple(own + now - old for own, now, old in raised))
+        _set_versions(tuple(local), before)

@@ -12,10 +12,9 @@ from torch.optim._muon import _adjust_lr, _zeropower_via_newtonschulz
 from torch.optim.optimizer import _to_scalar
 
 from planners.dtensor.optimizer import obstacles
-from planners.dtensor.optimizer.local_rule import Split
+from planners.dtensor.optimizer.local_rule import Split, raised_as_by_torch, versions
 from planners.dtensor.optimizer.muon_exchange import Exchange, Transfer, exchange_of
 from planners.dtensor.optimizer.muon_layout import Bucket, Matrix, buckets_of, group_of, matrix_of
-from planners.dtensor.optimizer.versions import raised_as_by_torch, versions
 
 ELEMENTS = 1 << 27
 """The elements of a bucket that a rank has in the mean: 256 MiB in bfloat16."""

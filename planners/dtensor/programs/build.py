@@ -3,24 +3,22 @@
 import random
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count, cycle, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from harness.contract import Topology, WorkloadSpec
-from planners.dtensor.programs.muon import muon_step
 from planners.dtensor.programs.own_step import own_step
-from planners.dtensor.programs.program import OpProgram, placed, small_integers
 from planners.dtensor.programs.training import (
     fsdp2_step,
     mlp,
+    muon_step,
     optimizer_step,
     transformer_block,
 )
-from planners.dtensor.programs.world import make_mesh
+from planners.dtensor.programs.world import OpProgram, make_mesh, placed, sharded, small_integers
 from planners.dtensor.workloads import (
     OPS,
     ROUNDS,
@@ -59,18 +57,14 @@ def _tensor_parallel_mesh(topology: Topology, device: str) -> DeviceMesh:
     return make_mesh(shape, ("data", "tensor"), device)["tensor"]
 
 
-class _OpCall(NamedTuple):
-    """A call of an op on its operands."""
-
-    name: str
-    op: Callable[..., torch.Tensor]
-    operands: tuple[DTensor, ...]
+_Call = tuple[str, Callable[..., torch.Tensor], tuple[DTensor, ...]]
+"""A call of an op: its name, the op and its operands."""
 
 
-def _calls(mesh: DeviceMesh, names: Sequence[str]) -> list[_OpCall]:
+def _calls(mesh: DeviceMesh, names: Sequence[str]) -> list[_Call]:
     """Return calls of the named ops; inputs are mostly sharded by rows over the whole mesh."""
-    sharded, replicated = [Shard(0)] * mesh.ndim, [Replicate()] * mesh.ndim
-    rows = placed(mesh, small_integers(4, 16), sharded)
+    by_rows, replicated = [Shard(0)] * mesh.ndim, [Replicate()] * mesh.ndim
+    rows = placed(mesh, small_integers(4, 16), by_rows)
     whole = placed(mesh, small_integers(4, 16), replicated)
     weight = placed(mesh, small_integers(16, 8), replicated)
     bias = placed(mesh, small_integers(8), replicated)
@@ -85,7 +79,7 @@ def _calls(mesh: DeviceMesh, names: Sequence[str]) -> list[_OpCall]:
         "view-sharded": (lambda x: x.view(size, 4, 4), (rows,)),
         "t": (torch.t, (rows,)),
     }
-    return [_OpCall(name, *known[name]) for name in names]
+    return [(name, *known[name]) for name in names]
 
 
 _DRAWN: Mapping[Callable[..., torch.Tensor], int] = {
@@ -98,64 +92,51 @@ _DRAWN: Mapping[Callable[..., torch.Tensor], int] = {
 """The ops that are drawn, by their number of operands."""
 
 
-def _drawn(mesh: DeviceMesh, wanted: int, seed: int) -> list[_OpCall]:
+def _drawn(mesh: DeviceMesh, wanted: int, seed: int) -> list[_Call]:
     """Return up to `wanted` different calls on square matrices with random placements."""
     rng = random.Random(seed)
     allowed = (Replicate(), Shard(0), Shard(1), Partial())
-    calls: dict[object, _OpCall] = {}
+    calls: dict[object, _Call] = {}
     for op, operands in islice(cycle(_DRAWN.items()), wanted * 100):
         placements = tuple(
             tuple(rng.choice(allowed) for _ in range(mesh.ndim)) for _ in range(operands)
         )
         if (op, placements) not in calls:
-            squares = tuple(_square(mesh, of_one) for of_one in placements)
-            calls[op, placements] = _OpCall(op.__name__, op, squares)
+            squares = tuple(sharded(mesh, (_SIDE, _SIDE), of_one) for of_one in placements)
+            calls[op, placements] = (op.__name__, op, squares)
         if len(calls) == wanted:
             break
     return list(calls.values())
 
 
-def _square(mesh: DeviceMesh, placements: Sequence[Placement]) -> DTensor:
-    whole = torch.Size((_SIDE, _SIDE))
-    local, _ = compute_local_shape_and_global_offset(whole, mesh, placements, skip_offset=True)
-    return placed(mesh, small_integers(*local), placements, shape=whole, stride=(_SIDE, 1))
-
-
-def _ops(mesh: DeviceMesh, parameters: OpsParameters) -> OpProgram:
-    calls = _calls(mesh, parameters.op)
+def _program(mesh: DeviceMesh, calls: Sequence[_Call], rounds: int, **options: Any) -> OpProgram:
+    """Return the program of some calls, each repeated in a row."""
 
     def step() -> list[torch.Tensor]:
         made = []
         for _, op, operands in calls:
-            for _ in range(ROUNDS):
+            for _ in range(rounds):
                 result = op(*operands)
             made.append(result)
         return made
 
-    return OpProgram(mesh, step, parameters.op, ROUNDS * len(calls))
+    names = tuple(name for name, *_ in calls)
+    return OpProgram(mesh, step, names, rounds * len(calls), **options)
+
+
+def _ops(mesh: DeviceMesh, parameters: OpsParameters) -> OpProgram:
+    return _program(mesh, _calls(mesh, parameters.op), ROUNDS)
 
 
 def _miss(mesh: DeviceMesh, parameters: MissParameters) -> OpProgram:
     if parameters.cases:
-        calls = _drawn(mesh, parameters.cases, parameters.seed or 0)
-    else:
-        calls = _calls(mesh, parameters.op or OPS)
-
-    def step() -> list[torch.Tensor]:
-        return [op(*operands) for _, op, operands in calls]
-
-    return OpProgram(
-        mesh,
-        step,
-        tuple(call.name for call in calls),
-        size=len(calls),
-        cold=True,
-        compares_values=not parameters.cases,
-    )
+        drawn = _drawn(mesh, parameters.cases, parameters.seed or 0)
+        return _program(mesh, drawn, 1, cold=True, compares_values=False)
+    return _program(mesh, _calls(mesh, parameters.op or OPS), 1, cold=True)
 
 
 def _dynamic(mesh: DeviceMesh, _: object) -> OpProgram:
-    sharded, replicated = [Shard(0)] * mesh.ndim, [Replicate()] * mesh.ndim
+    by_rows, replicated = [Shard(0)] * mesh.ndim, [Replicate()] * mesh.ndim
     rows = small_integers(_BATCH_SIZES + 1, _WIDTH)
     first = placed(mesh, small_integers(_WIDTH, _WIDTH), replicated)
     second = placed(mesh, small_integers(_WIDTH, _WIDTH), replicated)
@@ -164,7 +145,7 @@ def _dynamic(mesh: DeviceMesh, _: object) -> OpProgram:
     def step() -> list[torch.Tensor]:
         batch = next(steps) % _BATCH_SIZES + 2
         with torch.no_grad():
-            hidden = torch.mm(placed(mesh, rows[:batch], sharded), first)
+            hidden = torch.mm(placed(mesh, rows[:batch], by_rows), first)
             active = torch.relu(hidden)
             return [hidden, active, torch.mm(active, second)]
 

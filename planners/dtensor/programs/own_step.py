@@ -13,8 +13,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
 from harness.contract import UsageError, one_line
-from planners.dtensor.programs.program import OpProgram
-from planners.dtensor.programs.world import playing_one_rank
+from planners.dtensor.programs.world import OpProgram, playing_one_rank
 from planners.dtensor.workloads import StepParameters
 
 

@@ -1,15 +1,16 @@
 """Build the programs that train: models, steps of an optimizer, and steps under `fully_shard`."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import count
+from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Placement, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -18,8 +19,9 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from planners.dtensor.programs.program import OpProgram, placed, small_integers
-from planners.dtensor.workloads import Fsdp2Parameters, OptimizerParameters
+from planners.dtensor.programs.matrices import MATRICES
+from planners.dtensor.programs.world import OpProgram, sharded, small_integers
+from planners.dtensor.workloads import Fsdp2Parameters, MuonParameters, OptimizerParameters
 
 _HEAD_WIDTH = 8
 
@@ -115,66 +117,104 @@ def _forward_and_backward(module: nn.Module, batch: torch.Tensor, mesh: DeviceMe
 
 # Steps of an optimizer
 
-_OPTIMIZERS: Mapping[str, tuple[Callable[..., torch.optim.Optimizer], Mapping[str, str]]] = {
-    "adamw": (torch.optim.AdamW, {"exp_avg": "first moment", "exp_avg_sq": "second moment"}),
-    "sgd": (partial(torch.optim.SGD, momentum=0.9), {"momentum_buffer": "momentum"}),
+_STATE: Mapping[type[torch.optim.Optimizer], Mapping[str, str]] = {
+    torch.optim.AdamW: {"exp_avg": "first moment", "exp_avg_sq": "second moment"},
+    torch.optim.SGD: {"momentum_buffer": "momentum"},
+    torch.optim.Muon: {"momentum_buffer": "momentum"},
 }
-"""The optimizers, with the state that they keep for each parameter."""
+"""The state that an optimizer keeps for each parameter, with its name in results."""
 
 _WEIGHT_SHAPES = ((16, 16), (16,), (4, 8, 16))
 _REPLICATED_EVERY = 5
 
 
-def _results(
-    optimizer: torch.optim.Optimizer, weights: Iterable[torch.Tensor], kept: Iterable[str]
-) -> Callable[[], list[torch.Tensor]]:
-    """Return a function for the weights and their state.
+def program_of_optimizer(
+    step: Callable[[], object],
+    optimizer: torch.optim.Optimizer,
+    weights: Mapping[str, Any],
+    kind: str = "parameter",
+    **options: Any,
+) -> OpProgram:
+    """Return the program of a step with an optimizer; its results are the weights and their state.
 
-    Steps change them in place, so they are only collected after the first step.
+    `weights` has a label for each weight; `kind` is the word before the label in its name.
     """
+    kept = _STATE[type(optimizer)]
 
-    @cache
+    @cache  # steps change the tensors in place, so they are collected only once
     def results() -> list[torch.Tensor]:
-        states = ((weight, optimizer.state[weight]) for weight in weights)
+        states = ((weight, optimizer.state[weight]) for weight in weights.values())
         return [part for weight, state in states for part in (weight, *map(state.get, kept))]
 
-    return results
+    def stepped() -> list[torch.Tensor]:
+        step()
+        return results()
+
+    parts = (kind, *kept.values())
+    return OpProgram(
+        mesh=next(iter(weights.values())).device_mesh,
+        step=stepped,
+        names=tuple(f"{part} {label}" for label in weights for part in parts),
+        compares_values=False,  # each step changes them
+        optimizer=optimizer,
+        **{"size": len(weights), **options},
+    )
+
+
+def weight_with_gradient(
+    mesh: DeviceMesh, shape: Sequence[int], placement: Placement
+) -> nn.Parameter:
+    """Return a weight that the last mesh dimension places as given; the others have copies."""
+    placements = [*[Replicate()] * (mesh.ndim - 1), placement]
+    weight = nn.Parameter(sharded(mesh, shape, placements))
+    weight.grad = sharded(mesh, shape, placements)
+    return weight
 
 
 def optimizer_step(mesh: DeviceMesh, parameters: OptimizerParameters) -> OpProgram:
     """Return the program of an optimizer step on weights of mixed shapes, most of them sharded."""
     weights = []
     for number in range(parameters.params):
-        shape = _WEIGHT_SHAPES[number % len(_WEIGHT_SHAPES)]
-        last = Replicate() if number % _REPLICATED_EVERY == 0 else Shard(0)
-        placements = [*[Replicate()] * (mesh.ndim - 1), last]
-        weights.append(nn.Parameter(placed(mesh, small_integers(*shape), placements)))
-        weights[-1].grad = placed(mesh, small_integers(*shape), placements)
+        rows, *rest = _WEIGHT_SHAPES[number % len(_WEIGHT_SHAPES)]
+        if number % _REPLICATED_EVERY == 0:
+            weights.append(weight_with_gradient(mesh, (rows, *rest), Replicate()))
+        else:
+            weights.append(weight_with_gradient(mesh, (rows * mesh.shape[-1], *rest), Shard(0)))
     chosen = parameters.impl
-    make, kept = _OPTIMIZERS[parameters.rule]
-    optimizer = make(weights, foreach=chosen == "foreach", fused=chosen == "fused")
-    steps, results = count(1), _results(optimizer, weights, kept)
+    options = {"foreach": chosen == "foreach", "fused": chosen == "fused"}
+    optimizer: torch.optim.Optimizer
+    if parameters.rule == "sgd":
+        optimizer = torch.optim.SGD(weights, momentum=0.9, **options)
+    else:
+        optimizer = torch.optim.AdamW(weights, **options)
+    steps = count(1)
 
-    def step() -> list[torch.Tensor]:
+    def step() -> None:
         if parameters.lr == "changing":
             optimizer.param_groups[0]["lr"] = 1e-3 / next(steps)
         if parameters.clip == "norm":  # to a norm so large that the gradients do not change
             nn.utils.clip_grad_norm_(weights, 1e9, foreach=chosen != "single")
         optimizer.step()
-        return results()
 
-    parts = ("parameter", *kept.values())
-    names = tuple(f"{part} {index}" for index in range(len(weights)) for part in parts)
-    # Each step changes the weights, so the values of two calls differ.
-    return OpProgram(
-        mesh,
+    return program_of_optimizer(
         step,
-        names,
-        size=len(weights),
-        compares_values=False,
+        optimizer,
+        {str(number): weight for number, weight in enumerate(weights)},
         compares_moves=parameters.clip == "none",
-        optimizer=optimizer,
         counts_kept=True,
+    )
+
+
+def muon_step(mesh: DeviceMesh, parameters: MuonParameters) -> OpProgram:
+    """Return the program of a step of Muon; matrices are sharded over the last mesh dimension."""
+    shapes = MATRICES[parameters.model](parameters.layers)
+    weights = [weight_with_gradient(mesh, shape, Shard(parameters.shard)) for shape in shapes]
+    optimizer = torch.optim.Muon(weights)
+    return program_of_optimizer(
+        lambda: optimizer.step(),  # as it is then: variants replace it
+        optimizer,
+        {str(number): weight for number, weight in enumerate(weights)},
+        compares_moves=False,
     )
 
 
@@ -184,26 +224,18 @@ def optimizer_step(mesh: DeviceMesh, parameters: OptimizerParameters) -> OpProgr
 def fsdp2_step(mesh: DeviceMesh, parameters: Fsdp2Parameters) -> OpProgram:
     """Return the program of a training step; its values are those of fake collectives."""
     model = fully_sharded(mesh, parameters.layers)
-    make, kept = _OPTIMIZERS["adamw"]
     chosen = parameters.impl
-    optimizer = make(model.parameters(), foreach=chosen == "foreach", fused=chosen == "fused")
+    optimizer = torch.optim.AdamW(
+        model.parameters(), foreach=chosen == "foreach", fused=chosen == "fused"
+    )
     batch = small_integers(2, 4, 64).to(mesh.device_type)
-    weights = dict(model.named_parameters())
-    results = _results(optimizer, weights.values(), kept)
-
-    def step() -> list[torch.Tensor]:
-        train(model, optimizer, batch)
-        return results()
-
-    names = [f"{part} of {name}" for name in weights for part in ("value", *kept.values())]
-    return OpProgram(
-        mesh,
-        step,
-        tuple(names),
+    return program_of_optimizer(
+        lambda: train(model, optimizer, batch),
+        optimizer,
+        {f"of {name}": weight for name, weight in model.named_parameters()},
+        "value",
         size=parameters.layers,
-        compares_values=False,
         compares_moves=False,
-        optimizer=optimizer,
         differentiates=True,
     )
 

@@ -2,8 +2,8 @@
 
 After a miss torch runs the op on fake tensors to find these attributes. The run takes a third of a
 millisecond, or up to several milliseconds for new shapes. In this module, the shape of a matrix
-product follows from its inputs' shapes, and a pointwise op keeps the layout of its inputs. Views
-and other ops run on the meta device, with the same result.
+product follows from its inputs' shapes, a pointwise op keeps the layout of its inputs, and views
+run on the meta device, with the same result.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,16 @@ from torch.distributed.tensor._ops import _pointwise_ops
 
 from planners.dtensor.dispatch.torch_path import PROPAGATOR, traits
 
-_aten = torch.ops.aten
-_BARE_PRODUCTS = {_aten.addmm.default: _aten.mm.default, _aten.baddbmm.default: _aten.bmm.default}
-PRODUCTS = frozenset((*_BARE_PRODUCTS, *_BARE_PRODUCTS.values()))
-"""Matrix products, bare or with a summand."""
+Shape = Sequence[int]
 
-_BARE = frozenset(_BARE_PRODUCTS.values())
+_aten = torch.ops.aten
+PRODUCTS = {
+    _aten.mm.default: 2,
+    _aten.addmm.default: 2,
+    _aten.bmm.default: 3,
+    _aten.baddbmm.default: 3,
+}
+"""Matrix products, bare or with a summand, and the number of dimensions of their factors."""
 
 _VIEWS = frozenset(
     (
@@ -53,26 +57,20 @@ def plain_meta(schema: OpSchema) -> TensorMeta | None:
 
     Return None if torch needs fake tensors, or raises an error.
     """
-    op = schema.op
+    op, args = schema.op, schema.args_schema
     if not traits(op).makes_one_tensor or schema.kwargs_schema:
         return None
     try:
         if op in _VIEWS:
-            return _of_meta_device(op, schema.args_schema) if _has_one_stride(schema) else None
+            return _of_view(op, args) if _has_one_stride(schema) else None
         if op in PRODUCTS:
-            op, args = _without_summand(schema)
-            made = _of_product(2 if op is _aten.mm.default else 3, *args) if op in _BARE else None
-        elif is_pointwise(op) and _are_alike(schema):
-            args = schema.args_schema
-            made = _of_pointwise(op, args)
-        else:
-            return None
-        return _of_meta_device(op, args) if made is None else made
+            return _of_product(PRODUCTS[op], [spec.tensor_meta for spec in args])
+        return _of_pointwise(op, args) if is_pointwise(op) else None
     except Exception:  # torch then raises its own error
         return None
 
 
-def _of_meta_device(op: OpOverload, args: Sequence[Any]) -> TensorMeta:
+def _of_view(op: OpOverload, args: Sequence[Any]) -> TensorMeta:
     made = op(*[_on_meta_device(arg) if isinstance(arg, DTensorSpec) else arg for arg in args])
     return TensorMeta(made.shape, made.stride(), made.dtype)
 
@@ -80,48 +78,6 @@ def _of_meta_device(op: OpOverload, args: Sequence[Any]) -> TensorMeta:
 def _on_meta_device(spec: DTensorSpec) -> torch.Tensor:
     shape, stride, dtype = spec.tensor_meta
     return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
-
-
-def _of_product(ndim: int, left: DTensorSpec, right: DTensorSpec) -> TensorMeta | None:
-    """Return the meta of a product of two matrices or batches; None for unusual sizes or types.
-
-    The op takes tensors of `ndim` dimensions.
-    """
-    shape, _, dtype = left.tensor_meta
-    other, _, other_dtype = right.tensor_meta
-    *batch, rows, inner = shape
-    if (
-        len(shape) != ndim
-        or list(other[:-1]) != [*batch, inner]
-        or dtype != other_dtype
-        or min(*shape, *other) < 2
-    ):
-        return None
-    made = torch.Size((*batch, rows, other[-1]))
-    return TensorMeta(made, stride_of(made, ()), dtype)
-
-
-def _of_pointwise(op: OpOverload, args: Sequence[Any]) -> TensorMeta | None:
-    """Return the meta of a pointwise ATen op on floating-point inputs of one layout, else None.
-
-    The result has the same layout. Its type comes from a run of the op on empty tensors.
-    """
-    inputs = [arg.tensor_meta for arg in args if isinstance(arg, DTensorSpec)]
-    shape, stride, dtype = inputs[0]
-    if (
-        op.namespace != "aten"
-        or not (shape and dtype.is_floating_point)
-        or any(other != inputs[0] for other in inputs)
-        or order_of(shape, stride) is None
-        or torch.Tag.nondeterministic_seeded in op.tags
-    ):
-        return None
-    empty = torch.empty((0,) * len(shape), dtype=dtype)
-    try:
-        made = op(*[empty if isinstance(arg, DTensorSpec) else arg for arg in args])
-    except RuntimeError:  # a CPU has no kernel for it
-        return None
-    return TensorMeta(shape, stride, made.dtype)
 
 
 def _has_one_stride(schema: OpSchema) -> bool:
@@ -135,35 +91,61 @@ def _has_one_stride(schema: OpSchema) -> bool:
     )
 
 
-def _are_alike(schema: OpSchema) -> bool:
-    """Whether all inputs have the same shape, without sizes 0 and 1 (with arbitrary strides)."""
-    shapes = {spec.shape for spec in schema.args_spec}
-    return len(shapes) == 1 and not {0, 1}.intersection(*shapes)
+def _of_product(ndim: int, inputs: Sequence[TensorMeta]) -> TensorMeta | None:
+    """Return the meta of a product; None for other types or sizes than usual."""
+    shapes = [meta.shape for meta in inputs]
+    shape, dtype = product_shape(shapes), inputs[0].dtype
+    if (
+        shape is None
+        or len(shape) != ndim
+        or min(*shapes[-2], *shapes[-1]) < 2
+        or any(meta.dtype != dtype for meta in inputs)
+    ):
+        return None
+    return TensorMeta(torch.Size(shape), stride_of(shape, ()), dtype)
 
 
-def _without_summand(schema: OpSchema) -> tuple[OpOverload, tuple[Any, ...]]:
-    """Return an op and its arguments, with `addmm` and `baddbmm` replaced by `mm` and `bmm`.
+def product_shape(shapes: Sequence[Shape]) -> Shape | None:
+    """Return the shape of a product of matrices or batches, with or without a summand.
 
-    The results have the same meta, but torch computes `mm` and `bmm` in C++, in a twentieth of the
-    time. If the summand does not fit by shape and type, return the op unchanged.
+    The shapes are of the summand and the two factors. Return None if they do not fit.
     """
-    bare = _BARE_PRODUCTS.get(schema.op)
-    if bare is None:
-        return schema.op, schema.args_schema
-    summand, left, right = schema.args_schema
-    fits = broadcasts_to(summand.shape, (*left.shape[:-1], right.shape[-1]))
-    if fits and len({spec.tensor_meta.dtype for spec in (summand, left, right)}) == 1:
-        return bare, (left, right)
-    return schema.op, schema.args_schema
+    *summand, left, right = shapes
+    *batch, rows, inner = left
+    *other_batch, other_inner, columns = right
+    if inner != other_inner or batch != other_batch:
+        return None
+    shape = (*batch, rows, columns)
+    return shape if not summand or _broadcasts_to(summand[0], shape) else None
 
 
-def broadcasts_to(shape: Sequence[int], whole: Sequence[int]) -> bool:
-    """Whether a tensor of shape `shape` can be broadcast to the shape `whole`."""
+def _broadcasts_to(shape: Shape, whole: Shape) -> bool:
     pairs = zip(reversed(shape), reversed(whole), strict=False)
     return len(shape) <= len(whole) and all(size in (1, other) for size, other in pairs)
 
 
-def order_of(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | None:
+def _of_pointwise(op: OpOverload, args: Sequence[Any]) -> TensorMeta | None:
+    """Return the meta of a pointwise ATen op on floating-point inputs of one layout, else None.
+
+    The result has the same layout. Its type comes from a run of the op on empty tensors.
+    """
+    inputs = [arg.tensor_meta for arg in args if isinstance(arg, DTensorSpec)]
+    shape, stride, dtype = inputs[0]
+    if (
+        op.namespace != "aten"
+        or not (shape and dtype.is_floating_point)
+        or {0, 1}.intersection(shape)  # their strides are arbitrary
+        or any(other != inputs[0] for other in inputs)
+        or order_of(shape, stride) is None
+        or torch.Tag.nondeterministic_seeded in op.tags
+    ):
+        return None
+    empty = torch.empty((0,) * len(shape), dtype=dtype)
+    made = op(*[empty if isinstance(arg, DTensorSpec) else arg for arg in args])
+    return TensorMeta(shape, stride, made.dtype)
+
+
+def order_of(shape: Shape, stride: Shape) -> tuple[int, ...] | None:
     """Return the dimensions in memory order, the innermost first; None if memory has gaps.
 
     Return () for the usual order, in which the last dimension is the innermost.
@@ -186,7 +168,7 @@ def order_of(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...] | N
     return order
 
 
-def stride_of(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+def stride_of(shape: Shape, order: Shape) -> tuple[int, ...]:
     """Return the stride of a tensor without gaps, for a memory order returned by `order_of`."""
     if not order and len(shape) == 2:
         return shape[1], 1

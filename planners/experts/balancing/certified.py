@@ -1,23 +1,52 @@
-"""The best balance: from the published placements, exchanges until the bound is near.
+"""The best balance: from the published placements, exchanges until a proven bound is near.
 
-Two slots per GPU have a search of their own, and a layer with few slots is solved exactly.
+The replicas of an expert share its load evenly. With counts that are free, the largest load T is at
+least the mean load, and at least the largest replica of the greedy replication, which is the least
+possible: if an expert e ends with the largest replica r, and other counts had all replicas below r,
+some expert f would have fewer replicas than greedy gave it; when greedy gave f the last one, e's
+replica was at least r and f's was no smaller, so f's replicas would be at least r.
+
+Two slots per GPU have a search and a stronger bound of their own (`two_slots`).
 """
 
-from itertools import combinations_with_replacement
+from collections.abc import Iterator
+from itertools import combinations
 
 import numpy as np
 
-from planners.experts import flashlb, kernels
+from planners.experts import kernels
 from planners.experts.balancing import two_slots
-from planners.experts.balancing.bounds import assign, bounds_of, experts_of, node_bounds
 from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
-from planners.experts.published import STARTS
+from planners.experts.published import STARTS, flashlb_slots
 
-_STEPS = 2000
 _CLOSE = 1e-4
 _FAR = 1e-3
-_SMALL = 64
-_FEW = 12
+_MOST_GROUPS = 12
+
+
+def certified(problem: ExpertsProblem) -> Placement:
+    """Return a placement with the best balance that was reached; it does not count fetches.
+
+    No layer is worse than in the greedy placements, and in the one in force.
+    """
+    starts = [balancer.place(problem).slots for balancer in STARTS]
+    if problem.previous is not None:
+        starts.append(problem.previous)
+    if problem.nodes == 1:
+        placed = balanced(problem.loads, problem.gpus, problem.per_gpu, *starts)
+        return Placement(placed.reshape(problem.layers, -1))
+    # With groups, each node has a balance of its own, once it has its groups.
+    rows = problem.layers * problem.nodes
+    groups = groups_of_nodes(problem).reshape(rows, -1)
+    experts = experts_of(problem, groups)
+    layer = np.repeat(np.arange(problem.layers), problem.nodes)[:, None]
+    gpus = problem.gpus // problem.nodes
+    placed = balanced(problem.loads[layer, experts], gpus, problem.per_gpu).reshape(rows, -1)
+    slots = np.take_along_axis(experts, placed, axis=1).reshape(problem.layers, -1)
+    placements = np.array([slots, *starts])
+    loads = [Placement(slots).gpu_loads(problem.loads, problem.gpus) for slots in placements]
+    best = np.max(loads, axis=2).argmin(axis=0)
+    return Placement(placements[best, np.arange(problem.layers)])
 
 
 def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
@@ -25,99 +54,94 @@ def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
 
     More starts are the greedy placement and, where the bound stays far, FlashLB's.
     """
-    slots = gpus * per_gpu
-    owner, share, _ = kernels.replicate(weights, slots)
+    owner, share, _ = kernels.replicate(weights, gpus * per_gpu)
     order = np.argsort(-share, axis=1, kind="stable")
     packed = kernels.pack(order, share, gpus)
-    placed = [np.take_along_axis(owner, packed, axis=1), *starts]
-    loads = np.array([Placement(start).gpu_loads(weights, gpus).max(axis=1) for start in placed])
-    is_small = slots <= _SMALL
-    held = np.empty((len(weights), gpus, per_gpu), dtype=np.int64)
+    started = [np.take_along_axis(owner, packed, axis=1), *starts]
+    loads = np.array([Placement(start).gpu_loads(weights, gpus).max(axis=1) for start in started])
+    placed = np.empty((len(weights), gpus, per_gpu), dtype=np.int64)
+
+    def starts_of(row: int) -> Iterator[Slots]:
+        for at in np.argsort(loads[:, row], kind="stable"):
+            yield started[at][row].copy()
+        yield flashlb_slots(weights[row], gpus, gpus * per_gpu)
+
     for row, bound in enumerate(bounds_of(weights, gpus, per_gpu)):
-        limit = bound * (1 + (kernels.ROUNDING if is_small else _CLOSE))
-        enough = limit if is_small else bound * (1 + _FAR)
-        best = np.inf
-        for at in (*np.argsort(loads[:, row], kind="stable"), -1):
-            made = flashlb.placed(weights[row], gpus, slots) if at < 0 else placed[at][row].copy()
-            load = _improved(weights[row], made.reshape(gpus, per_gpu), limit)
-            if load < best:
-                best, held[row] = load, made.reshape(gpus, per_gpu)
-            if best <= enough or per_gpu == 2:
+        least = np.inf
+        for start in starts_of(row):
+            made = start.reshape(gpus, per_gpu)
+            load = _improved(weights[row], made, bound * (1 + _CLOSE))
+            if load < least:
+                least, placed[row] = load, made
+            if least <= bound * (1 + _FAR) or per_gpu == 2:
                 break  # with two slots, the result does not depend on the start
-        if best > limit and slots <= _FEW:
-            held[row] = _least(weights[row], held[row], best)
-    return held
+    return placed
 
 
-def _improved(weights: Loads, held: Slots, limit: float) -> float:
-    """Improve a layer in place until no load is above `limit`; return its largest load."""
-    if held.shape[1] != 2:
-        return kernels.improve(weights, held, held, limit, _STEPS, False)[0]
-    counts = np.bincount(held.ravel(), minlength=len(weights))
-    counts, load = two_slots.least_pairs(weights, counts, len(held), limit)
-    held[:] = two_slots.paired(weights, counts)
+def _improved(weights: Loads, placed: Slots, limit: float) -> float:
+    """Improve a row in place until no load is above `limit`; return its largest load."""
+    if placed.shape[1] != 2:
+        return kernels.improve(weights, placed, placed, limit, False)[0]
+    counts = np.bincount(placed.ravel(), minlength=len(weights))
+    counts, load = two_slots.least_pairs(weights, counts, len(placed), limit)
+    placed[:] = two_slots.paired(weights, counts)
     return load
 
 
-def _least(weights: Loads, held: Slots, load: float) -> Slots:
-    """Return a layer's placement with the least largest load: all are tried that could be lower."""
-    experts, gpus = len(weights), len(held)
-    for spare in combinations_with_replacement(range(experts), held.size - experts):
-        counts = 1 + np.bincount(np.array(spare, dtype=np.int64), minlength=experts)
-        ordered = np.argsort(-weights / counts, kind="stable")
-        owner = np.repeat(ordered, counts[ordered])
-        gpu, least = kernels.fill((weights / counts)[owner], gpus, load)
-        if least < load:
-            load, held = least, owner[np.argsort(gpu, kind="stable")].reshape(held.shape)
-    return held
+def bounds_of(weights: Loads, gpus: int, per_gpu: int) -> Loads:
+    """Return for each row of weights a bound on the largest load of a GPU, quick to compute."""
+    _, share, _ = kernels.replicate(weights, gpus * per_gpu)
+    quick: Loads = np.maximum(weights.sum(axis=1) / gpus, share.max(axis=1))
+    return quick
 
 
-def certified(problem: ExpertsProblem) -> Placement:
-    """Return a placement with the best balance that was found; it does not count fetches.
+def layer_bounds(problem: ExpertsProblem) -> Loads:
+    """Return the bound of each layer; up to 12 groups it is that of the best groups of nodes."""
+    quick = bounds_of(problem.loads, problem.gpus, problem.per_gpu)
+    if problem.nodes > 1 and problem.groups <= _MOST_GROUPS:
+        sums = np.take_along_axis(group_loads(problem), groups_of_nodes(problem), axis=1)
+        busiest = sums.reshape(problem.layers, problem.nodes, -1).sum(axis=2).max(axis=1)
+        grouped: Loads = np.maximum(quick, busiest / (problem.gpus // problem.nodes))
+        return grouped
+    if problem.nodes > 1 or problem.per_gpu != 2:
+        return quick
+    layers = zip(problem.loads, map(float, quick), strict=True)
+    return np.array([two_slots.pairs_bound(row, problem.gpus, low) for row, low in layers])
 
-    No layer is worse than in the published placements.
+
+def group_loads(problem: ExpertsProblem) -> Loads:
+    """Return the loads of the groups of experts, by layer."""
+    sums: Loads = problem.loads.reshape(problem.layers, problem.groups, -1).sum(axis=2)
+    return sums
+
+
+def experts_of(problem: ExpertsProblem, groups: Slots) -> Slots:
+    """Return the experts of rows of groups."""
+    size = problem.experts // problem.groups
+    return (groups[:, :, None] * size + np.arange(size)).reshape(len(groups), -1)
+
+
+def groups_of_nodes(problem: ExpertsProblem) -> Slots:
+    """Return layers x groups: those of the first node, then of the next, and so on.
+
+    The largest load of a node is the least possible. More than 12 groups are packed greedily.
     """
-    published = [balancer.place(problem) for balancer in STARTS]
-    if problem.nodes > 1:
-        return _better(problem, _on_nodes(problem), *published)
-    starts = [placement.slots for placement in published]
-    if problem.previous is not None:
-        starts.append(problem.previous)
-    held = balanced(problem.loads, problem.gpus, problem.per_gpu, *starts)
-    return Placement(held.reshape(problem.layers, -1))
+    sums, size = group_loads(problem), problem.groups // problem.nodes
+    if problem.groups > _MOST_GROUPS:
+        order = np.argsort(-sums, axis=1, kind="stable")
+        return kernels.pack(order, sums, problem.nodes)
+    divisions = np.array(list(_divisions(tuple(range(problem.groups)), size)))
+    by_node = divisions.reshape(len(divisions), problem.nodes, size)
+    return np.array([divisions[row[by_node].sum(axis=2).max(axis=1).argmin()] for row in sums])
 
 
-def _better(problem: ExpertsProblem, *placements: Placement) -> Placement:
-    """Return the layers with the least largest loads."""
-    loads = [placement.gpu_loads(problem.loads, problem.gpus) for placement in placements]
-    best = np.max(loads, axis=2).argmin(axis=0)
-    return Placement(np.array([p.slots for p in placements])[best, np.arange(problem.layers)])
-
-
-def _on_nodes(problem: ExpertsProblem) -> Placement:
-    """Return a placement with groups: the assignment of groups with the least load of a node.
-
-    The load of a node is its bound until it is in the best assignment; then it is balanced.
-    """
-    tables = node_bounds(problem)
-    made: list[dict[int, Slots]] = [{} for _ in tables]
-    assigned = [assign(problem, table)[0] for table in tables]
-    while rows := [
-        (layer, mask)
-        for layer, sets in enumerate(assigned)
-        for mask in sets
-        if mask not in made[layer]
-    ]:
-        experts = np.array([experts_of(problem, mask) for _, mask in rows])
-        layers = np.array([layer for layer, _ in rows])
-        weights = problem.loads[layers[:, None], experts]
-        gpus = problem.gpus // problem.nodes
-        held = balanced(weights, gpus, problem.per_gpu).reshape(len(rows), -1)
-        loads = Placement(held).gpu_loads(weights, gpus).max(axis=1)
-        for at, (layer, mask) in enumerate(rows):
-            made[layer][mask] = experts[at][held[at]]
-            tables[layer][mask] = float(loads[at])
-        for layer in set(layers.tolist()):
-            assigned[layer] = assign(problem, tables[layer])[0]
-    slots = [[made[layer][mask] for mask in sets] for layer, sets in enumerate(assigned)]
-    return Placement(np.array(slots).reshape(problem.layers, -1))
+def _divisions(groups: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
+    """Yield all ways to divide groups into sets of `size`: one set after the other."""
+    if not groups:
+        yield ()
+        return
+    for others in combinations(groups[1:], size - 1):
+        chosen = (*groups[:1], *others)
+        left = tuple(group for group in groups if group not in chosen)
+        for division in _divisions(left, size):
+            yield (*chosen, *division)

@@ -9,7 +9,7 @@ from scipy.optimize import linear_sum_assignment, linprog
 from scipy.sparse import csr_array, hstack, vstack
 
 from planners.experts.kernels import ROUNDING, Array, compiled, replicate
-from planners.experts.problem import Loads, Slots, held_by
+from planners.experts.problem import Loads, Slots, experts_on
 
 _HALVINGS = 8
 _MANY = 64
@@ -42,34 +42,27 @@ def _fold(share: Array, limit: float) -> tuple[float, float]:
 
 
 @compiled
-def _after(
-    share: Array, merged: Array, weight: float, count: int, change: int, limit: float
-) -> float:
+def _above_after(share: Array, weight: float, count: int, change: int, limit: float) -> float:
     """Return the sum of loads above `limit` after `change` more replicas of an expert.
 
     `share` has the shares of all slots in increasing order, 0 for an empty one.
     """
-    removed, added = weight / count, weight / (count + change)
-    skipped, left, at = count, count + change, 0
-    for _ in range(-change):
-        merged[at] = 0.0
+    slots = share.shape[0]
+    # 1. The shares of all others; empty slots at the beginning come or go.
+    end = 0
+    while end < slots and share[end] <= weight / count:
+        end += 1
+    others = np.zeros(slots - count - change)
+    others[max(-change, 0) : end - count - change] = share[max(change, 0) : end - count]
+    others[end - count - change :] = share[end:]
+    # 2. The new shares, in order among them.
+    added, at = weight / (count + change), 0
+    while at < others.shape[0] and others[at] < added:
         at += 1
-    for slot in range(max(change, 0), share.shape[0]):
-        now = share[slot]
-        while left > 0 and added <= now:
-            merged[at] = added
-            at += 1
-            left -= 1
-        if skipped > 0 and now == removed:
-            skipped -= 1
-            continue
-        merged[at] = now
-        at += 1
-    merged[at:] = added
-    total = 0.0
-    for slot in range(share.shape[0] // 2):
-        total += max(merged[slot] + merged[share.shape[0] - 1 - slot] - limit, 0.0)
-    return total
+    after = np.full(slots, added)
+    after[:at] = others[:at]
+    after[at + count + change :] = others[at:]
+    return _fold(after, limit)[0]
 
 
 @compiled
@@ -82,13 +75,12 @@ def _best_change(
     It is -1 if there is none. Shares from a fifth of the limit to `above` of it are left out.
     """
     share = _shares(weights, counts, slots)
-    merged = np.empty(slots)
     best, chosen = np.inf, -1
     for expert in range(weights.shape[0]):
         now = weights[expert] / counts[expert] / limit
         if counts[expert] + change < least[expert] or 0.2 < now < above:
             continue
-        above_limit = _after(share, merged, weights[expert], counts[expert], change, limit)
+        above_limit = _above_after(share, weights[expert], counts[expert], change, limit)
         if above_limit < best:
             best, chosen = above_limit, expert
     return best, chosen
@@ -167,39 +159,32 @@ def paired_near(weights: Loads, start: Slots, old: Slots, limit: float) -> Slots
     """Return a placement of the experts of `start` that fetches few which are not in `old`.
 
     It is within `limit` if numbers of replicas are found that make this possible.
-
-    The numbers of replicas change as little as possible, and each new replica takes the place of
-    one that is gone. Then the smaller replicas of all GPUs are assigned to them again, and then the
-    larger ones, each with the fewest GPUs above `limit` and then with the fewest fetches.
     """
-    names, held = np.unique(start, return_inverse=True)
-    held = held.reshape(start.shape)
-    holds = held_by(old, len(weights))[:, names]
-    weights = weights[names]
-    for counts in (np.bincount(held.ravel()), np.ones_like(names)):
+    # 1. The numbers of replicas change as little as possible, or else are searched anew.
+    names, placed = np.unique(start, return_inverse=True)
+    placed = placed.reshape(start.shape)
+    weights, is_old = weights[names], experts_on(old, len(weights))[:, names]
+    for counts in (np.bincount(placed.ravel()), np.ones_like(names)):
         if fit_counts(weights, counts, start.size, limit)[0]:
             break
     else:
         return start
-    share = weights / counts
-
-    def assigned(replicas: Slots, fixed: Slots) -> Slots:
-        above = share[replicas] + share[fixed][:, None] > limit * (1 + ROUNDING)
-        order = linear_sum_assignment(~holds[:, replicas] + len(old) * above)[1]
-        chosen: Slots = replicas[order]
-        return chosen
-
-    held = _recounted(held, counts, share)
+    # 2. Each new replica takes the place of one that is gone.
+    share, most = weights / counts, limit * (1 + ROUNDING)
+    placed = _recounted(placed, counts, share)
     for _ in range(2):
-        large, small = np.take_along_axis(held, np.argsort(-share[held], axis=1), axis=1).T
-        small = assigned(small, large)
-        large = assigned(large, small)
-        held = np.stack((large, small), axis=1)
-        if share[held].sum(axis=1).max() <= limit * (1 + ROUNDING):
+        # 3. The smaller replicas of all GPUs are assigned to them again, with the fewest GPUs above
+        # the limit and then with the fewest fetches.
+        large, small = np.take_along_axis(placed, np.argsort(-share[placed], axis=1), axis=1).T
+        above = share[small] + share[large][:, None] > most
+        small = small[linear_sum_assignment(~is_old[:, small] + len(old) * above)[1]]
+        placed = np.stack((large, small), axis=1)
+        if share[placed].sum(axis=1).max() <= most:
             break
-        held = paired(weights, counts)  # this is within the limit, whichever GPU has which pair
-        held = held[linear_sum_assignment(~holds[:, held[:, 0]])[1]]
-    return names[held]
+        # 4. If that fails, pairs within the limit are kept, whichever GPU has which pair.
+        placed = paired(weights, counts)
+        placed = placed[linear_sum_assignment(~is_old[:, placed[:, 0]])[1]]
+    return names[placed]
 
 
 def _recounted(old: Slots, counts: Slots, share: Loads) -> Slots:
@@ -207,20 +192,20 @@ def _recounted(old: Slots, counts: Slots, share: Loads) -> Slots:
 
     The heaviest GPU gives up a replica first, and the lightest slot gets the largest new one.
     """
-    held = old.copy()
+    placed = old.copy()
     change = counts - np.bincount(old.ravel(), minlength=len(counts))
     load = share[old].sum(axis=1)
     free = []
     for expert in np.repeat(np.arange(len(counts)), np.maximum(-change, 0)):
-        gpu, slot = max(np.argwhere(held == expert).tolist(), key=lambda at: load[at[0]])
-        held[gpu, slot] = -1
+        gpu, slot = max(np.argwhere(placed == expert).tolist(), key=lambda at: load[at[0]])
+        placed[gpu, slot] = -1
         load[gpu] -= share[expert]
         free.append((gpu, slot))
     added = np.repeat(np.arange(len(counts)), np.maximum(change, 0))
     free.sort(key=lambda at: load[at[0]])
     for at, expert in zip(free, added[np.argsort(-share[added])], strict=True):
-        held[at] = expert
-    return held
+        placed[at] = expert
+    return placed
 
 
 def pairs_bound(weights: Loads, gpus: int, low: float) -> float:

@@ -8,29 +8,37 @@ print(accelerated.info())
 """
 
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
-from threading import Lock, local
+from threading import Lock
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
+from msgspec import to_builtins
 
-from harness.contract import InfeasibleDecision, UsageError, one_line
+from harness.contract import (
+    InfeasibleDecision,
+    Names,
+    UsageError,
+    is_captured_file,
+    one_line,
+    write_captured,
+)
 from planners.experts.balancing.few_moves import few_moves
 from planners.experts.drop_in.engines import find_engine
-from planners.experts.drop_in.recording import Recording
 from planners.experts.implementation import validate
 from planners.experts.problem import ExpertsProblem, Placement
+from planners.experts.workloads import SIZES, Captured, StepRecord
 
 Mode = Literal["same-placement", "few-moves"]
 
+_MOST_STEPS = 16
 _switch = Lock()
 
 
@@ -87,11 +95,10 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
             raise UsageError("Mode 'few-moves' decides otherwise than upstream; leave out 'check'.")
         self._engine = find_engine(engine)
         self._library = self._engine.releases.library
-        self._recording = None if capture is None else Recording(self._library, capture)
+        self._recording = None if capture is None else _Recording(self._library, Path(capture))
         self._mode, self._budget, self._check = mode, budget, check
         self._ours, self._by_upstream = 0, Counter[str]()
         self._distrusted = ""
-        self._deciding = local()
         self._end: Callable[[], None] | None = lambda: None
         if not _switch.acquire(blocking=False):
             raise UsageError("Experts are accelerated already; stop that one first.")
@@ -99,11 +106,9 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
             release = str(import_module(self._library).__version__)
             tested = self._engine.releases
             if tested.allow("accelerate_experts()", release, any_release=any_release):
-                upstream = self._engine.owner.rebalance_experts
-                parts = self._engine.parts(release) if mode == "same-placement" else {}
-                hooks = {name: partial(self._part, part) for name, part in parts.items()}
-                self._end = self._engine.hooked(self._decide, **hooks)
-                self._compile(upstream)
+                self._accelerated = self._engine.accelerated(release)
+                self._compile()
+                self._end = self._engine.hook(self._decide)
         except BaseException:
             self.stop()
             raise
@@ -122,14 +127,14 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _compile(self, upstream: Callable[..., Any]) -> None:
+    def _compile(self) -> None:
         """Compile the loops for small problems, so that no rebalancing waits for it."""
         if self._mode == "same-placement":
-            self._same(upstream, torch.ones(1, 4), 4, 1, 1, 2, None)
+            self._accelerated(torch.ones(1, 4), 4, 1, 1, 2, None)
             return
-        loads, held = np.array([[9.0, 3, 1, 8, 6, 4]]), np.array([[0, 1, 2, 2, 3, 4, 5, 5]])
+        loads, slots = np.array([[9.0, 3, 1, 8, 6, 4]]), np.array([[0, 1, 2, 2, 3, 4, 5, 5]])
         for nodes, gpus in product((1, 2), (2, 4)):  # with four slots per GPU, and with two
-            few_moves(ExpertsProblem(loads, loads, gpus, 8 // gpus, nodes, nodes, previous=held))
+            few_moves(ExpertsProblem(loads, loads, gpus, 8 // gpus, nodes, nodes, previous=slots))
 
     def _decide(self, upstream: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Answer one rebalancing."""
@@ -141,7 +146,7 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
             if not reason and self._mode == "few-moves":
                 placement = self._with_few_moves(problem)
             elif not reason:
-                placement = self._same(upstream, *arguments, **named)
+                placement = self._accelerated(*arguments, **named)
         except ValueError as error:
             reason = reason or str(error)
         except Exception as error:  # an engine must go on, whatever fails here
@@ -152,25 +157,12 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
                 failure = "it decided otherwise"
             placement = expected
         if failure and not reason:
-            reason = self._distrust(failure)
+            self._distrusted = reason = failure
+            text = f"{self._library}'s own policy places experts from now on: {failure}."
+            warnings.warn(text, DifferentPlacement, stacklevel=3)
         self._ours += not reason
         self._by_upstream.update([reason] if reason else [])
         return placement
-
-    def _same(self, upstream: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Return upstream's decision with our parts, in this thread alone."""
-        self._deciding.is_on = True
-        try:
-            return upstream(*arguments, **named)
-        finally:
-            self._deciding.is_on = False
-
-    def _part(
-        self, ours: Callable[..., Any], upstream: Callable[..., Any], *arguments: Any, **named: Any
-    ) -> Any:
-        """Answer a call of one of the engine's parts: with ours inside `_same`, else upstream's."""
-        is_on = getattr(self._deciding, "is_on", False)
-        return (ours if is_on else upstream)(*arguments, **named)
 
     def _with_few_moves(self, problem: ExpertsProblem) -> Any:
         if problem.previous is None:
@@ -183,15 +175,42 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
         validate(problem, made)
         return self._engine.result(problem, made.slots)
 
-    def _distrust(self, reason: str) -> str:
-        self._distrusted = reason
-        text = f"{self._library}'s own policy places experts from now on: {reason}."
-        warnings.warn(text, DifferentPlacement, stacklevel=4)
-        return reason
-
 
 def _equal(ours: Any, expected: Any) -> bool:
     """Return whether tensors, or tuples of tensors, are equal in type, shape and values."""
     if isinstance(expected, tuple):
         return len(ours) == len(expected) and all(map(_equal, ours, expected))
     return ours.dtype == expected.dtype and bool(torch.equal(ours, expected))
+
+
+class _Recording:
+    """The inputs of the last rebalancings with equal sizes.
+
+    Rank 0 writes the file after each rebalancing, because an engine is often killed.
+    """
+
+    def __init__(self, engine: str, path: Path) -> None:
+        if not (is_captured_file(path.name) and path.parent.is_dir()):
+            raise UsageError(f"{path} must end in .json or .json.gz, in a folder that exists.")
+        self._engine, self._path, self._sizes = engine, path, dict[str, int]()
+        self._steps: deque[StepRecord] = deque(maxlen=_MOST_STEPS)
+
+    def add(self, problem: ExpertsProblem) -> None:
+        """Record a rebalancing; an error while writing is a warning."""
+        if not problem.loads.any():  # an engine's trial run, before any token
+            return
+        sizes = {name: getattr(problem, name) for name in SIZES}
+        if sizes != self._sizes:
+            self._steps.clear()
+            self._sizes = sizes
+        old = problem.previous
+        placement = None if old is None or old.min() < 0 else old.tolist()
+        self._steps.append(StepRecord(problem.loads.tolist(), placement))
+        group = torch.distributed
+        if group.is_available() and group.is_initialized() and group.get_rank():
+            return
+        record = Captured(engine=self._engine, steps=list(self._steps), **sizes)
+        try:
+            write_captured(self._path, "experts", Names(), to_builtins(record))
+        except OSError as error:
+            warnings.warn(f"{self._path} was not written: {one_line(error)}.", stacklevel=2)

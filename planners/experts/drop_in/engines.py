@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec
 from inspect import signature
 from typing import Any
 
@@ -17,6 +17,7 @@ from harness.contract import SupportedReleases, UsageError, unknown
 from planners.experts import kernels
 from planners.experts.problem import ExpertsProblem, Placement, Slots
 
+_NAME = "rebalance_experts"
 _FLOAT64_SUMS = Version("0.5.12")
 """The first release of SGLang that sums loads as Python's numbers, not as torch's scalars."""
 
@@ -27,7 +28,8 @@ class Engine:
 
     Attributes:
         releases: the tested releases.
-        home: the module of the policy, with the name of its class if it has one.
+        module: the module of the policy.
+        policy: the name of its class, or empty if the module has the functions.
         in_force: whether groups must share a node, and the placement in force; from whether nodes
             can have as many groups each, and from the last argument of a call.
         parts: faster functions with the results of upstream's, by name, for a release.
@@ -35,17 +37,29 @@ class Engine:
     """
 
     releases: SupportedReleases
-    home: str
+    module: str
+    policy: str
     in_force: Callable[[bool, Any], tuple[bool, Any]]
-    parts: Callable[[str], Mapping[str, Any]]
+    parts: Callable[[str], Mapping[str, Callable[..., Any]]]
     result: Callable[[ExpertsProblem, Slots], Any]
 
     @property
     def owner(self) -> Any:
         """The class or module with the function `rebalance_experts`; this imports the engine."""
-        module, _, name = self.home.partition(":")
-        owner = import_module(module)
-        return getattr(owner, name) if name else owner
+        return self._owner(import_module(self.module))
+
+    def _owner(self, module: Any) -> Any:
+        return getattr(module, self.policy) if self.policy else module
+
+    def accelerated(self, release: str) -> Callable[..., Any]:
+        """Return the engine's rebalancing with our parts, from a second copy of its module."""
+        spec: Any = import_module(self.module).__spec__
+        copy = module_from_spec(spec)
+        spec.loader.exec_module(copy)
+        for name, part in self.parts(release).items():
+            setattr(self._owner(copy), name, staticmethod(part))
+        rebalance: Callable[..., Any] = getattr(self._owner(copy), _NAME)
+        return rebalance
 
     def problem(self, upstream: Any, *arguments: Any, **named: Any) -> ExpertsProblem:
         """Return the problem of a call; raise ValueError with a reason if it has none."""
@@ -70,48 +84,35 @@ class Engine:
             raise ValueError("the placement in force has other sizes")
         return ExpertsProblem(loads, loads, gpus, slots // gpus, groups, nodes, previous=previous)
 
-    def hooked(self, decide: Callable[..., Any], **parts: Callable[..., Any]) -> Callable[[], None]:
+    def hook(self, decide: Callable[..., Any]) -> Callable[[], None]:
         """Let `decide(upstream, *arguments)` answer rebalancings; return a function that ends it.
 
-        `parts` answer other functions of the owner, by name, in the same way. If another program
-        has replaced a function since, our function passes all calls to upstream after the end.
+        If another program has replaced the function since, ours passes all calls to upstream after
+        the end.
         """
-        owner = self.owner
-        ends = [_hooked(owner, "rebalance_experts", decide)]
-        ends += [_hooked(owner, name, part) for name, part in parts.items() if name in vars(owner)]
+        owner, is_on = self.owner, True
+        original, upstream = vars(owner)[_NAME], getattr(owner, _NAME)
+        function = getattr(upstream, "__func__", upstream)
+
+        @wraps(function)
+        def replacement(*arguments: Any, **named: Any) -> Any:
+            if self.policy:
+                if arguments[0] is not owner:  # a subclass may have parts of its own
+                    return function(*arguments, **named)
+                arguments = arguments[1:]
+            call = partial(decide, upstream) if is_on else upstream
+            return call(*arguments, **named)
+
+        hook = classmethod(replacement) if self.policy else replacement
+        setattr(owner, _NAME, hook)
 
         def end() -> None:
-            for stop in ends:
-                stop()
+            nonlocal is_on
+            is_on = False
+            if vars(owner)[_NAME] is hook:
+                setattr(owner, _NAME, original)
 
         return end
-
-
-def _hooked(owner: Any, name: str, decide: Callable[..., Any]) -> Callable[[], None]:
-    """Let `decide(upstream, *arguments)` answer a function; return a function that ends it."""
-    is_on = True
-    original = vars(owner)[name]
-    is_method = isinstance(original, classmethod)
-    function = original.__func__ if is_method else original
-
-    @wraps(function)
-    def replacement(*arguments: Any, **named: Any) -> Any:
-        upstream = function
-        if is_method:
-            upstream, arguments = partial(function, arguments[0]), arguments[1:]
-        call = partial(decide, upstream) if is_on else upstream
-        return call(*arguments, **named)
-
-    hook = classmethod(replacement) if is_method else replacement
-    setattr(owner, name, hook)
-
-    def end() -> None:
-        nonlocal is_on
-        is_on = False
-        if vars(owner)[name] is hook:
-            setattr(owner, name, original)
-
-    return end
 
 
 def find_engine(name: str = "") -> Engine:
@@ -137,9 +138,17 @@ def _packed(order: Any, weight: Any, packs: int) -> tuple[Slots, Slots]:
     return at // size, at % size
 
 
+def _packed_for_vllm(weight: Any, packs: int) -> Any:
+    return _packed(np.argsort(-weight, axis=-1), weight.astype(np.float64), packs)
+
+
+def _replicated_for_vllm(weight: Any, slots: int) -> Any:
+    return kernels.replicate(np.ascontiguousarray(weight, dtype=np.float64), slots)[::2]
+
+
 def _with_slots_kept(slots: Slots, gpus: int, old: Slots) -> Slots:
     """Return the slots with every expert that stays on its GPU in the slot that it had there."""
-    new, before = (held.reshape(len(slots) * gpus, -1) for held in (slots, old))
+    new, before = (rows.reshape(len(slots) * gpus, -1) for rows in (slots, old))
     is_placed = np.zeros(new.shape, dtype=bool)
     is_kept = np.zeros(new.shape, dtype=bool)
     for slot in range(new.shape[1]):
@@ -150,14 +159,6 @@ def _with_slots_kept(slots: Slots, gpus: int, old: Slots) -> Slots:
     kept = before.astype(slots.dtype)
     kept[~is_kept] = new[~is_placed]  # as many in each row, in the order of the slots
     return kept.reshape(slots.shape)
-
-
-def _packed_for_vllm(weight: Any, packs: int) -> Any:
-    return _packed(np.argsort(-weight, axis=-1), weight.astype(np.float64), packs)
-
-
-def _replicated_for_vllm(weight: Any, slots: int) -> Any:
-    return kernels.replicate(np.ascontiguousarray(weight, dtype=np.float64), slots)[::2]
 
 
 def _result_of_vllm(problem: ExpertsProblem, slots: Slots) -> Any:
@@ -181,16 +182,17 @@ def _packed_for_sglang(release: str, weight: torch.Tensor, packs: int) -> Any:
 def _result_of_sglang(problem: ExpertsProblem, slots: Slots) -> Any:
     """Return the slots, the slots of each expert padded by -1, and the counts of replicas."""
     counts = Placement(slots).counts(problem.experts)
-    held = np.arange(counts.max()) < counts[:, :, None]
-    padded = np.full(held.shape, -1, dtype=np.int64)
-    padded[held] = np.argsort(slots, axis=1, kind="stable").ravel()
+    is_used = np.arange(counts.max()) < counts[:, :, None]
+    padded = np.full(is_used.shape, -1, dtype=np.int64)
+    padded[is_used] = np.argsort(slots, axis=1, kind="stable").ravel()
     return torch.from_numpy(slots), torch.from_numpy(padded), torch.from_numpy(counts)
 
 
 ENGINES: Mapping[str, Engine] = {
     "vllm": Engine(
         SupportedReleases("vllm", ("0.33.0",)),
-        "vllm.distributed.eplb.policy.default:DefaultEplbPolicy",
+        "vllm.distributed.eplb.policy.default",
+        "DefaultEplbPolicy",
         lambda nests, old: (nests, old),
         lambda release: {
             "balanced_packing": _packed_for_vllm,
@@ -202,6 +204,7 @@ ENGINES: Mapping[str, Engine] = {
     "sglang": Engine(
         SupportedReleases("sglang", ("0.5.5", "0.5.9", "0.5.10", "0.5.12", "0.5.23")),
         "sglang.srt.eplb.eplb_algorithms.deepseek",
+        "",
         lambda _, is_grouped: (bool(is_grouped), _in_force_at_sglang()),
         lambda release: {"balanced_packing": partial(_packed_for_sglang, release)},
         _result_of_sglang,
