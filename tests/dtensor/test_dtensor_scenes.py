@@ -155,6 +155,15 @@ def a_spec_changed_in_place(mesh: DeviceMesh) -> list[Any]:
     return [*made, torch.relu(x), x @ whole(mesh, 8, 4), kept, rows(mesh, 2, 8)]
 
 
+def equal_specs_of_which_one_is_changed_in_place(mesh: DeviceMesh) -> list[Any]:
+    tensors = [rows(mesh, 2, 8) for _ in range(4)]
+    made = [torch.relu(tensor) for tensor in tensors]
+    tensors[-1]._spec.placements = (Replicate(),)
+    shape = torch.Size((2, 8))
+    tensors[-1]._spec.tensor_meta = tensors[-1]._spec.tensor_meta._replace(shape=shape)
+    return [*made, *tensors, *map(torch.relu, tensors)]
+
+
 def equal_meshes_that_are_not_the_same(mesh: DeviceMesh) -> list[Any]:
     other = DeviceMesh("cpu", [0, 1, 2, 3])
     made = program(rows(other, 2, 8), whole(other, 8, 4))
@@ -201,6 +210,7 @@ SCENES: tuple[Scene, ...] = (
     placements_of_equal_value_and_other_type,
     specs_with_the_same_hash,
     a_spec_changed_in_place,
+    equal_specs_of_which_one_is_changed_in_place,
     equal_meshes_that_are_not_the_same,
     given_sizes,
     gradients_of_another_type,
