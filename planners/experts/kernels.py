@@ -15,6 +15,7 @@ Slot = tuple[int, int, int]
 
 ROUNDING = 1e-9
 _LAST = 1e300
+_MOST_STEPS = 2000
 _FREE = 0.05  # a step that fetches nothing counts as a part of a fetch
 
 
@@ -207,7 +208,7 @@ def _put(placed: Array, on: Array, gpu: int, slot: int, expert: int) -> None:
 
 @compiled
 def improve(
-    weights: Array, placed: Array, old: Array, limit: float, steps: int, counted: bool
+    weights: Array, placed: Array, old: Array, limit: float, counted: bool
 ) -> tuple[float, int, int, int]:
     """Move and replicate experts of the heaviest GPU until no GPU is above `limit`.
 
@@ -236,7 +237,7 @@ def improve(
             load[gpu] = 0.0
             for slot in range(per_gpu):
                 load[gpu] += share[placed[gpu, slot]]
-        if load.max() <= limit or exchanges + replications >= steps:
+        if load.max() <= limit or exchanges + replications >= _MOST_STEPS:
             break
         top = int(np.argmax(load))
         # 2. The best exchange, or the best replication.

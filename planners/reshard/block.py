@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.contract import InfeasibleDecision
 from planners.reshard.program import (
@@ -17,14 +16,20 @@ from planners.reshard.program import (
 )
 
 
-class Policy(IntEnum):
-    """When a block reads its graph; each policy saves work beyond the one before."""
+class Policy(NamedTuple):
+    """When a block reads its graph: at first all of it, before and after every edit."""
 
-    SYNC_EACH = auto()  # all of the graph before every insertion and after every removal
-    SYNC_AFTER_REMOVE = auto()  # only once for a batch of removals
-    SYNC_ONCE = auto()  # only once for a batch of insertions, too
-    DELTA_SYNC = auto()  # only the inserted ops, which a journal lists
-    INDEXED = auto()  # and a resharder does not scan the block for ops and their readers
+    batches_removals: bool = False  # read the graph once after a batch of removals
+    batches_insertions: bool = False  # read the graph once after a batch of insertions
+    has_journal: bool = False  # after a batch, check only the inserted ops
+    is_indexed: bool = False  # a resharder does not scan the block for ops and their readers
+
+
+SYNC_EACH = Policy()
+SYNC_AFTER_REMOVE = SYNC_EACH._replace(batches_removals=True)
+SYNC_ONCE = SYNC_AFTER_REMOVE._replace(batches_insertions=True)
+DELTA_SYNC = SYNC_ONCE._replace(has_journal=True)
+INDEXED = DELTA_SYNC._replace(is_indexed=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +63,7 @@ class Block:
         """Read every op and every value from the graph; objects for known ops are kept."""
         known = self.by_node
         self.ops, self.by_node, self.handles = [], {}, {}
-        for node in self.program.graph.nodes():
+        for node in list(self.program.graph.nodes()):  # the list keeps ops together in memory
             op = known.get(node)
             if op is None:
                 op = Op(node, str(node.kind()).removeprefix(NAMESPACE), [], [])
@@ -82,7 +87,7 @@ class Block:
         attributes: Mapping[str, Attribute],
     ) -> None:
         """Insert an op before the op at index `place`; its outputs need new names."""
-        if self.policy < Policy.SYNC_ONCE:
+        if not self.policy.batches_insertions:
             self.sync()
         follower = self.ops[place]
         handles = [self.handles[name] for name in inputs]
@@ -91,7 +96,7 @@ class Block:
         self.ops.insert(place, op)
         self.by_node[node] = op
         self.handles.update(zip(outputs, outputs_of(node), strict=True))
-        if self.policy >= Policy.DELTA_SYNC:
+        if self.policy.has_journal:
             self.journal.append((op, follower))
 
     def rename_input(self, op: Op, old: str, new: str) -> None:
@@ -103,7 +108,7 @@ class Block:
 
     def finish_insertions(self) -> None:
         """Bring the block in line with the graph after a batch of insertions."""
-        if self.policy >= Policy.DELTA_SYNC:
+        if self.policy.has_journal:
             self.replay()
         else:
             self.sync()
@@ -118,15 +123,15 @@ class Block:
 
     def remove(self, ops: Sequence[Op]) -> None:
         """Remove ops, given in block order; no other op may read their outputs."""
-        if self.policy < Policy.SYNC_ONCE:
+        if not self.policy.batches_insertions:
             self.sync()
         for op in reversed(ops):
             self.destroy(op)
-            if self.policy < Policy.SYNC_AFTER_REMOVE:
+            if not self.policy.batches_removals:
                 self.sync()
-        if self.policy >= Policy.DELTA_SYNC:
+        if self.policy.has_journal:
             self.ops = [op for op in self.ops if op.node in self.by_node]
-        elif self.policy >= Policy.SYNC_AFTER_REMOVE:
+        elif self.policy.batches_removals:
             self.sync()
 
     def destroy(self, op: Op) -> None:

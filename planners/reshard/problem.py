@@ -25,7 +25,7 @@ from harness.contract import (
     WorkloadSpec,
 )
 from planners.instruments import replaced
-from planners.reshard.block import Block, Policy
+from planners.reshard.block import SYNC_EACH, Block, Policy
 from planners.reshard.program import Attribute, Program, attributes_of, chain, transformer
 from planners.reshard.resharder import Resharder, insert_at
 from planners.reshard.workloads import PADDLE, LayersParameters, parallelism, parameters_of
@@ -209,7 +209,7 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
             f"Workload '{workload}' is Paddle's own program; its ops are known once Paddle has run."
         )
     program = problem.program
-    block = Block(program, Policy.SYNC_EACH)
+    block = Block(program, SYNC_EACH)
     ops, conversions, made = (Counter[tuple[str, int]]() for _ in range(3))
     for op in block.ops:
         key = op.kind, program.values[op.outputs[0]].layout.stage

@@ -6,7 +6,7 @@ python/paddle/distributed/auto_parallel/static/reshard.py.
 
 from collections.abc import Mapping, Sequence
 
-from planners.reshard.block import Block, Op, Policy
+from planners.reshard.block import Block, Op
 from planners.reshard.program import Attribute, Layout, Value
 
 
@@ -40,8 +40,9 @@ class Resharder:
         for op in list(self.block.ops):
             for name, need in zip(list(op.inputs), self.block.needs_of(op), strict=True):
                 have = self.values[name].layout
-                is_here = self.stage in (have.stage, need.stage)
-                if have != need and is_here and name in op.inputs:
+                if have == need or self.stage not in (have.stage, need.stage):
+                    continue
+                if name in op.inputs:
                     self.reshard_input(op, name, need)
         self.block.finish_insertions()
         # 2. Remove the ops of other stages; all inserted ops are on this one.
@@ -79,7 +80,7 @@ class Resharder:
     def place_of(self, op: Op) -> int:
         """Return the index of an op in the block."""
         ops = self.block.ops
-        if self.block.policy < Policy.INDEXED:  # as in Paddle: search a copy of the list
+        if not self.block.policy.is_indexed:  # as in Paddle: search a copy of the list
             return next(place for place, other in enumerate(list(ops)) if other is op)
         # Ops are resharded in block order, so an index is never below the last one.
         while ops[self._last] is not op:
@@ -89,7 +90,7 @@ class Resharder:
     def readers(self, name: str) -> Sequence[Op]:
         """Return the ops that read a value, from the index of the next inserted op on."""
         block = self.block
-        if block.policy < Policy.INDEXED:
+        if not block.policy.is_indexed:
             return [op for op in block.ops[self._at :] if name in op.inputs]
         uses = block.handles[name].uses()  # earlier readers have another need
         return list(dict.fromkeys(block.by_node[use.user] for use in uses))
@@ -120,7 +121,8 @@ class Resharder:
 
     def _transform(self, name: str, have: Layout, need: Layout) -> str:
         """Insert the ops between two shardings on this stage; return the output."""
-        whole = self.values[name]._replace(layout=Layout(self.stage))
+        _, elements, dtype = self.values[name]
+        whole = Value(Layout(self.stage), elements, dtype)
         ranks, ring = self.block.program.tensor_parallel, {"ring": self.stage}
         if have.partial:
             (name,) = self._insert("all_reduce", [name], ring, whole)
@@ -130,7 +132,7 @@ class Resharder:
                 parts = self._insert("split", [name], {"dim": 0}, whole, outputs=ranks)
                 (name,) = self._insert("concat", parts, {"dim": have.sharded}, whole)
         if need.sharded is not None:
-            value = whole._replace(layout=need)
+            value = Value(need, elements, dtype)
             (name,) = self._insert("slice", [name], {"dim": need.sharded}, value)
         return name
 

@@ -3,7 +3,14 @@
 from pathlib import Path
 
 from harness.contract import Claim, Prepared, ask_upstream
-from planners.reshard.block import Block, Policy
+from planners.reshard.block import (
+    DELTA_SYNC,
+    INDEXED,
+    SYNC_AFTER_REMOVE,
+    SYNC_EACH,
+    SYNC_ONCE,
+    Block,
+)
 from planners.reshard.family import FAMILY
 from planners.reshard.problem import ReshardProblem, prepare
 
@@ -19,31 +26,31 @@ _BEFORE, _AFTER = "paddle-2.6.2", "paddle-3.3.1"
 @FAMILY.variant("sync-each", source=f"before {_PART_1}", reference=True)
 def sync_each(problem: ReshardProblem) -> Prepared[Block]:
     """Synchronise the whole block before every insertion and after every removal."""
-    return prepare(problem, Policy.SYNC_EACH)
+    return prepare(problem, SYNC_EACH)
 
 
 @FAMILY.variant("sync-after-remove", source=_PART_1, same_as="sync-each", claim=_CLAIM_1)
 def sync_after_remove(problem: ReshardProblem) -> Prepared[Block]:
     """As sync-each, but synchronise once after a batch of removals."""
-    return prepare(problem, Policy.SYNC_AFTER_REMOVE)
+    return prepare(problem, SYNC_AFTER_REMOVE)
 
 
 @FAMILY.variant("sync-once", source=_PART_2, same_as="sync-each", claim=_CLAIM_2)
 def sync_once(problem: ReshardProblem) -> Prepared[Block]:
     """As sync-after-remove, and synchronise once after a batch of insertions too."""
-    return prepare(problem, Policy.SYNC_ONCE)
+    return prepare(problem, SYNC_ONCE)
 
 
 @FAMILY.variant("delta-sync", source="shardbench", same_as="sync-each")
 def delta_sync(problem: ReshardProblem) -> Prepared[Block]:
     """Keep a journal of the insertions, and check only the ops in it."""
-    return prepare(problem, Policy.DELTA_SYNC)
+    return prepare(problem, DELTA_SYNC)
 
 
 @FAMILY.variant("indexed", source="shardbench", same_as="sync-each")
 def indexed(problem: ReshardProblem) -> Prepared[Block]:
     """As delta-sync, and find ops and their readers without scans of the block."""
-    return prepare(problem, Policy.INDEXED)
+    return prepare(problem, INDEXED)
 
 
 @FAMILY.variant(_BEFORE, source="Paddle 2.6.2", upstream=_BEFORE)

@@ -1,15 +1,17 @@
 """Print how good estimates of time are on this machine, on six problems.
 
 `python record/scripts/estimates.py --device cuda` calibrates the machine and writes
-`validations/gpu-cuda.toml`. Then it validates TorchRec's estimate (`torchrec`) and ours
-(`calibrated`). "kernels" are those that most bytes of a rank are looked up with. Times are kept in
-`validations/`; the same command resumes.
+`validations/gpu-cuda.toml`, which is kept in `record/machines/` under the GPU's name. Then it
+validates TorchRec's estimate (`torchrec`) and ours (`calibrated`). "kernels" are those that most
+bytes of a rank are looked up with. Times are kept in `validations/`; the same command resumes.
 """
 
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from common import device_of, keep_plans, shardbench, validated
 
 from harness.estimates.validation import Validation
@@ -40,11 +42,17 @@ def main() -> None:
     on: tuple[object, ...] = ("--device", device)
     if shardbench("calibrate", "-o", machine, *on, "--share", SHARE[device]):
         sys.exit(2)  # the command says why
+    name = machine.stem
+    if device == "cuda":
+        name = torch.cuda.get_device_name().lower().replace(" ", "_")
+        kept = Path(__file__).parents[1] / "machines" / f"{name}.toml"
+        kept.parent.mkdir(exist_ok=True)
+        shutil.copy(machine, kept)
     words = [word for one in WORKLOADS for word in ("-w", one.format(hbm=HBM[device]))]
     on += ("-t", "dgx_h100", "-n", RANKS, "--machine", machine)
     limits = ("--plans", PLANS, "--seconds", SECONDS[device], "--gib", GIB)
     validations = validated(Validation, *words, *on, *limits)
-    keep_plans(validations, machine.stem)
+    keep_plans(validations, name)
     table = agreements_table(validations)
     # One row for each estimate of a problem; all of them have the kernels of its plans.
     kernels = [

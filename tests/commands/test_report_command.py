@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import toy_registries
+from made_up_results import blank_figures
 
 from harness.contract.registry import load_registry
 from harness.model.ids import ProblemId
@@ -18,8 +19,10 @@ REPORT = ["report", "--seconds", "0.1", "--budget", "30"]
 
 @pytest.fixture
 def toys(use_families):
-    """Make the toy family, with a large study, the only family, also in child processes."""
+    """Make the toy family, with a large study, the only family; leave figures blank."""
     use_families(toy_registries.bounded_registry)
+    with blank_figures():
+        yield
 
 
 def test_a_report_measures_the_suite_once(shardbench, toys):

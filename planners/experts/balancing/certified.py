@@ -17,9 +17,8 @@ import numpy as np
 from planners.experts import kernels
 from planners.experts.balancing import two_slots
 from planners.experts.problem import ExpertsProblem, Loads, Placement, Slots
-from planners.experts.published import STARTS
+from planners.experts.published import STARTS, flashlb_slots
 
-_STEPS = 2000
 _CLOSE = 1e-4
 _FAR = 1e-3
 _MOST_GROUPS = 12
@@ -45,7 +44,7 @@ def certified(problem: ExpertsProblem) -> Placement:
     placed = balanced(problem.loads[layer, experts], gpus, problem.per_gpu).reshape(rows, -1)
     slots = np.take_along_axis(experts, placed, axis=1).reshape(problem.layers, -1)
     placements = np.array([slots, *starts])
-    loads = [Placement(slots).gpu_loads(problem.loads, problem.gpus) for slots in placements]
+    loads = [Placement(made).gpu_loads(problem.loads, problem.gpus) for made in placements]
     best = np.max(loads, axis=2).argmin(axis=0)
     return Placement(placements[best, np.arange(problem.layers)])
 
@@ -53,7 +52,7 @@ def certified(problem: ExpertsProblem) -> Placement:
 def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
     """Return rows x GPUs x slots: the experts of each GPU, never worse than one of the starts.
 
-    One more start is the greedy placement. All are tried where the bound stays far.
+    More starts are the greedy placement and, where the bound stays far, FlashLB's.
     """
     owner, share, _ = kernels.replicate(weights, gpus * per_gpu)
     order = np.argsort(-share, axis=1, kind="stable")
@@ -61,10 +60,16 @@ def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
     started = [np.take_along_axis(owner, packed, axis=1), *starts]
     loads = np.array([Placement(start).gpu_loads(weights, gpus).max(axis=1) for start in started])
     placed = np.empty((len(weights), gpus, per_gpu), dtype=np.int64)
+
+    def starts_of(row: int) -> Iterator[Slots]:
+        for at in np.argsort(loads[:, row], kind="stable"):
+            yield started[at][row].copy()
+        yield flashlb_slots(weights[row], gpus, gpus * per_gpu)
+
     for row, bound in enumerate(bounds_of(weights, gpus, per_gpu)):
         least = np.inf
-        for at in np.argsort(loads[:, row], kind="stable"):
-            made = started[at][row].reshape(gpus, per_gpu).copy()
+        for start in starts_of(row):
+            made = start.reshape(gpus, per_gpu)
             load = _improved(weights[row], made, bound * (1 + _CLOSE))
             if load < least:
                 least, placed[row] = load, made
@@ -76,7 +81,7 @@ def balanced(weights: Loads, gpus: int, per_gpu: int, *starts: Slots) -> Slots:
 def _improved(weights: Loads, placed: Slots, limit: float) -> float:
     """Improve a row in place until no load is above `limit`; return its largest load."""
     if placed.shape[1] != 2:
-        return kernels.improve(weights, placed, placed, limit, _STEPS, False)[0]
+        return kernels.improve(weights, placed, placed, limit, False)[0]
     counts = np.bincount(placed.ravel(), minlength=len(weights))
     counts, load = two_slots.least_pairs(weights, counts, len(placed), limit)
     placed[:] = two_slots.paired(weights, counts)

@@ -8,7 +8,6 @@ from planners.experts.balancing.two_slots import paired_near
 from planners.experts.problem import ExpertsProblem, Placement, Slots, fetched
 from planners.experts.published import renamed
 
-_STEPS = 2000
 _HALVINGS = 7
 _CLOSE = 1e-3
 GOAL = 0.02
@@ -82,9 +81,7 @@ def _changed(layer: ExpertsProblem, in_force: Slots, limit: float) -> Placement:
         if layer.per_gpu == 2:
             node[:] = paired_near(weights, node, old, limit)
         else:
-            # nearly every step fetches an expert, so steps beyond the budget are of no use
-            steps = _STEPS if layer.budget is None else layer.budget
-            kernels.improve(weights, node, old, limit, steps, True)
+            kernels.improve(weights, node, old, limit, True)
     return Placement(placed.reshape(1, -1))
 
 
@@ -94,7 +91,7 @@ def _regrouped(layer: ExpertsProblem, before: Slots, limit: float) -> Slots:
     old = np.array([np.unique(node) for node in groups])
     new = old.copy()
     most = limit * (layer.gpus // layer.nodes)
-    kernels.improve(group_loads(layer)[0], new, old, most, _STEPS, True)
+    kernels.improve(group_loads(layer)[0], new, old, most, True)
     placed, weights = before.copy(), layer.loads[0]
     for node, experts in zip(placed.reshape(layer.nodes, -1), experts_of(layer, new), strict=True):
         # Experts without a replica come to free slots first, then those with the largest replica.

@@ -159,37 +159,30 @@ def paired_near(weights: Loads, start: Slots, old: Slots, limit: float) -> Slots
     """Return a placement of the experts of `start` that fetches few which are not in `old`.
 
     It is within `limit` if numbers of replicas are found that make this possible.
-
-    The numbers of replicas change as little as possible, and each new replica takes the place of
-    one that is gone. Then the smaller replicas of all GPUs are assigned to them again, and then the
-    larger ones, each with the fewest GPUs above `limit` and then with the fewest fetches.
     """
+    # 1. The numbers of replicas change as little as possible, or else are searched anew.
     names, placed = np.unique(start, return_inverse=True)
     placed = placed.reshape(start.shape)
-    is_old = experts_on(old, len(weights))[:, names]
-    weights = weights[names]
+    weights, is_old = weights[names], experts_on(old, len(weights))[:, names]
     for counts in (np.bincount(placed.ravel()), np.ones_like(names)):
         if fit_counts(weights, counts, start.size, limit)[0]:
             break
     else:
         return start
-    share = weights / counts
-
-    def assigned(replicas: Slots, fixed: Slots) -> Slots:
-        above = share[replicas] + share[fixed][:, None] > limit * (1 + ROUNDING)
-        order = linear_sum_assignment(~is_old[:, replicas] + len(old) * above)[1]
-        chosen: Slots = replicas[order]
-        return chosen
-
+    # 2. Each new replica takes the place of one that is gone.
+    share, most = weights / counts, limit * (1 + ROUNDING)
     placed = _recounted(placed, counts, share)
     for _ in range(2):
+        # 3. The smaller replicas of all GPUs are assigned to them again, with the fewest GPUs above
+        # the limit and then with the fewest fetches.
         large, small = np.take_along_axis(placed, np.argsort(-share[placed], axis=1), axis=1).T
-        small = assigned(small, large)
-        large = assigned(large, small)
+        above = share[small] + share[large][:, None] > most
+        small = small[linear_sum_assignment(~is_old[:, small] + len(old) * above)[1]]
         placed = np.stack((large, small), axis=1)
-        if share[placed].sum(axis=1).max() <= limit * (1 + ROUNDING):
+        if share[placed].sum(axis=1).max() <= most:
             break
-        placed = paired(weights, counts)  # this is within the limit, whichever GPU has which pair
+        # 4. If that fails, pairs within the limit are kept, whichever GPU has which pair.
+        placed = paired(weights, counts)
         placed = placed[linear_sum_assignment(~is_old[:, placed[:, 0]])[1]]
     return names[placed]
 
