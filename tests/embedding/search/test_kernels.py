@@ -132,19 +132,15 @@ def test_no_search_compiles_kernels_that_were_not_compiled_ahead(monkeypatch):
     assert len(kernels) > 5
 
 
-def test_three_processes_on_one_cold_cache_compile_everything_once(tmp_path):
-    """One starts the compiling process; all load what it keeps."""
-    running = [process(COMPILE, NUMBA_CACHE_DIR=tmp_path) for _ in range(3)]
+def test_processes_on_a_cold_cache_compile_once_and_a_damaged_file_is_compiled_again(cold):
+    """One of three starts the compiling process, and all load what it keeps."""
+    running = [process(COMPILE, NUMBA_CACHE_DIR=cold) for _ in range(3)]
     results = [ended(compiling)[1] for compiling in running]
     assert sum(started for started, _ in results) == 1
     assert all(set(signatures) == {1} for _, signatures in results)
-    kept = sorted(path.suffix for path in tmp_path.iterdir())
+    kept = sorted(path.suffix for path in cold.iterdir())
     assert kept == [".kernel", ".kernel", ".lock"]
-
-
-def test_a_damaged_file_is_compiled_again_and_a_whole_one_is_used(cold):
-    """Half a file is replaced by a whole one, which later processes need not compile."""
-    ended(process(COMPILE, NUMBA_CACHE_DIR=cold))
+    # Half a file is replaced by a whole one, which later processes need not compile.
     damaged = min(cold.glob("*.kernel"))
     whole = damaged.stat().st_size
     os.truncate(damaged, whole // 2)
