@@ -89,7 +89,7 @@ FAMILY: Family["ExpertsProblem", "Placement"] = Family(
     benchmarks=("deepseek-v3[layers=4]/dgx_h100:32",),
     abilities=Abilities(
         planning="planners.experts.planning:PLANNING",
-        explain="planners.experts.explaining:explain",
+        explain="planners.experts.planning:explain",
         figures="planners.experts.implementation:figures",
     ),
     studies=(

@@ -12,9 +12,8 @@ from harness.model.errors import InfeasibleDecision, UsageError
 from harness.model.ids import WorkloadSpec
 from harness.topologies.lookup import find_topology
 from planners.experts import FAMILY
-from planners.experts.explaining import explain
 from planners.experts.implementation import build, fingerprint, quality, validate
-from planners.experts.planning import PLANNING
+from planners.experts.planning import PLANNING, explain
 from planners.experts.problem import Placement
 
 SMALL = "qwen3-235b[layers=2]"

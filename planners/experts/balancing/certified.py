@@ -44,7 +44,7 @@ def certified(problem: ExpertsProblem) -> Placement:
     placed = balanced(problem.loads[layer, experts], gpus, problem.per_gpu).reshape(rows, -1)
     slots = np.take_along_axis(experts, placed, axis=1).reshape(problem.layers, -1)
     placements = np.array([slots, *starts])
-    loads = [Placement(slots).gpu_loads(problem.loads, problem.gpus) for slots in placements]
+    loads = [Placement(made).gpu_loads(problem.loads, problem.gpus) for made in placements]
     best = np.max(loads, axis=2).argmin(axis=0)
     return Placement(placements[best, np.arange(problem.layers)])
 
