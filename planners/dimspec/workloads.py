@@ -20,7 +20,7 @@ MOST_CONVERSIONS = 1_000_000
 _MOST_RANK = 6
 _MOST_MESH_AXES = 4  # more would make too many layouts
 
-Model = Literal["resnet50", "gpt12", "resnet-tiny", "mlp2"]
+Model = Literal["resnet50", "gpt12", "mlp2"]
 MODELS: tuple[str, ...] = get_args(Model)
 """The models for ColossalAI's own strategy constructor."""
 
