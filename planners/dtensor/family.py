@@ -77,7 +77,7 @@ FAMILY: Family["DTensorProblem", "Decision"] = Family(
     place=20,
     abilities=Abilities(
         explain="planners.dtensor.quality:explain",
-        inventory="planners.dtensor.counting.inventory:inventory",
+        inventory="planners.dtensor.inventory:inventory",
         series=_RELEASES_OF_TORCH,
     ),
 )

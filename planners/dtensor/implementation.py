@@ -2,8 +2,8 @@
 
 from operator import methodcaller
 
-from planners.dtensor.counting.observer import observe
 from planners.dtensor.decision import fingerprint, validate
+from planners.dtensor.observer import observe
 from planners.dtensor.problem import build
 from planners.dtensor.quality import quality
 

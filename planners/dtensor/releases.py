@@ -7,7 +7,6 @@ programs, and torch's cache of decisions in C++, exist since torch 2.10.
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 from unittest import mock
 
 import torch
@@ -18,7 +17,7 @@ from torch.distributed.tensor.debug import (
 )
 
 from harness.contract import Driven, Recorder, Topology, WorkloadSpec, count_calls
-from planners.dtensor.counting.keeping import kept_per_step
+from planners.dtensor.keeping import kept_per_step
 from planners.dtensor.programs.build import build_program
 
 _PROPAGATOR = DTensor._op_dispatcher.sharding_propagator
@@ -55,18 +54,12 @@ def drive(workload: WorkloadSpec, topology: Topology, _: str) -> Driven:
         hits = _hits() - hits
         kept = kept_per_step(step)
         _forget()
-        propagate, made = _PROPAGATOR.propagate_op_sharding_non_cached, mock.Mock()
-
-        def counted(*args: Any) -> Any:
-            made()
-            return propagate(*args)
-
-        # On a miss, C++ calls this function.
-        name = "propagate_op_sharding_non_cached"
-        with mock.patch.object(_PROPAGATOR, name, counted, create=True):
+        name = "propagate_op_sharding_non_cached"  # which C++ calls on a miss
+        propagate = mock.Mock(side_effect=getattr(_PROPAGATOR, name))
+        with mock.patch.object(_PROPAGATOR, name, propagate, create=True):
             step()
         recorder.counters.update(
-            misses=made.call_count,
+            misses=propagate.call_count,
             hits=hits,
             warm_calls=sum(warm.values()),
             objects_kept=kept.objects,

@@ -17,7 +17,7 @@ from planners.reshard.program import (
 
 
 class Policy(NamedTuple):
-    """When a block reads its graph: at first all of it, before and after every edit."""
+    """How a block saves reading all of its graph before each insertion and after each removal."""
 
     batches_removals: bool = False  # read the graph once after a batch of removals
     batches_insertions: bool = False  # read the graph once after a batch of insertions

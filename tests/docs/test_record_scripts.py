@@ -25,10 +25,7 @@ SMALL = {
 SMALL_IN_A_PROCESS = {
     "fsdp_step.py": ("1", 11),
     "links.py": ("", 18),
-    "large_problems.py": (
-        "compiled@synthetic[tables=4]/dgx_h100:8 certified@synthetic[tables=4]/dgx_h100:8",
-        2,
-    ),
+    "large_problems.py": ("certified@synthetic[tables=4]/dgx_h100:8", 1),
 }
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # as in the processes of the scripts

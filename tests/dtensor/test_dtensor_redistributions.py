@@ -21,7 +21,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from planners.dtensor.accelerate import accelerate
 
 PARTIAL = Partial(), Partial("avg"), Partial("max"), _NormPartial(2)
-SIZES = (8,), (3,), (4, 8), (1, 4), (8, 1, 4), (2, 3, 8)
+SIZES = (8,), (3,), (4, 8), (0, 8), (1, 4), (8, 1, 4), (2, 3, 8)
 
 Case = tuple[Sequence[int], Sequence[Placement], Sequence[Placement], bool]
 """A global size, placements before and after, and whether it is asynchronous."""

@@ -147,12 +147,26 @@ def specs_with_the_same_hash(mesh: DeviceMesh) -> list[Any]:
     return made
 
 
+def changed_in_place(x: DTensor) -> DTensor:
+    """Return a tensor, with its spec changed to that of its local tensor, replicated."""
+    x._spec.placements = (Replicate(),)
+    x._spec.tensor_meta = x._spec.tensor_meta._replace(shape=x._local_tensor.shape)
+    return x
+
+
 def a_spec_changed_in_place(mesh: DeviceMesh) -> list[Any]:
     x, kept = rows(mesh, 2, 8), rows(mesh, 2, 8)
-    made = [torch.relu(x)]
-    x._spec.placements = (Replicate(),)
-    x._spec.tensor_meta = x._spec.tensor_meta._replace(shape=torch.Size((2, 8)))
-    return [*made, torch.relu(x), x @ whole(mesh, 8, 4), kept, rows(mesh, 2, 8)]
+    made = torch.relu(x)
+    # Not relu again: the changed spec is a key of torch's cache, which may find it by chance.
+    x = changed_in_place(x)
+    return [made, torch.tanh(x), x @ whole(mesh, 8, 4), torch.relu(kept), rows(mesh, 2, 8)]
+
+
+def equal_specs_of_which_one_is_changed_in_place(mesh: DeviceMesh) -> list[Any]:
+    tensors = [rows(mesh, 2, 8) for _ in range(4)]
+    made = [torch.relu(tensor) for tensor in tensors]
+    changed_in_place(tensors[-1])
+    return [*made, *tensors, *map(torch.relu, tensors)]
 
 
 def equal_meshes_that_are_not_the_same(mesh: DeviceMesh) -> list[Any]:
@@ -201,6 +215,7 @@ SCENES: tuple[Scene, ...] = (
     placements_of_equal_value_and_other_type,
     specs_with_the_same_hash,
     a_spec_changed_in_place,
+    equal_specs_of_which_one_is_changed_in_place,
     equal_meshes_that_are_not_the_same,
     given_sizes,
     gradients_of_another_type,

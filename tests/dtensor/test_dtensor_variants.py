@@ -21,8 +21,8 @@ from torch_state import changed, settings_now, torch_now
 
 from harness.contract import NotApplicable
 from planners.dtensor import FAMILY
-from planners.dtensor.counting.keeping import kept_per_step
 from planners.dtensor.dispatch.specs import SpecTable
+from planners.dtensor.keeping import kept_per_step
 from planners.dtensor.workloads import OPS, OPTIMIZERS
 
 pytestmark = pytest.mark.usefixtures("few_rounds")

@@ -168,7 +168,9 @@ def difference_points(source: Sequence[int], target: Sequence[int]) -> int:
     if source == target:
         return 0
     kept = 0
-    while kept < min(len(source), len(target)) and source[kept] == target[kept]:
+    for mine, theirs in zip(source, target, strict=False):
+        if mine != theirs:
+            break
         kept += 1
     gathers, splits = len(source) - kept, len(target) - kept
     return (

@@ -38,31 +38,33 @@ def tensors_of(args: Args) -> Iterator[DTensor]:
             yield from (element for element in value if type(element) is DTensor)
 
 
-def adopt_all(args: Args, known: Specs) -> bool:
-    """Adopt the known specs of the DTensors among the arguments; return False if one differs."""
-    return all(map(adopt, tensors_of(args), filter(None, known)))
+def agrees(spec: Any, known: Any) -> bool:
+    """Return whether a spec equals the one in a recipe; if so, let both have the same attributes.
 
-
-def adopt(tensor: DTensor, known: DTensorSpec) -> bool:
-    """Return whether a tensor's spec equals `known`; if so, store `known` in the tensor.
-
-    The meshes must have the same root mesh: an equal mesh may have other ranks or dead groups.
+    Then the next comparison is quick. The specs stay two objects, and the owner of one may give it
+    other attributes. The meshes must have the same root mesh: an equal mesh may have other ranks or
+    dead groups.
     """
-    spec = tensor._spec
     if spec is known:
         return True
-    shares_all_parts = (  # most do, and comparing them is slow
+    if (
         spec.tensor_meta is known.tensor_meta
         and spec.placements is known.placements
         and spec.mesh is known.mesh
         and spec.shard_order is known.shard_order
-    )
-    if not shares_all_parts and not (
-        spec == known
-        and (spec.mesh is known.mesh or spec.mesh._get_root_mesh() is known.mesh._get_root_mesh())
+    ):
+        return True
+    if spec != known or (
+        spec.mesh is not known.mesh
+        and spec.mesh._get_root_mesh() is not known.mesh._get_root_mesh()
     ):
         return False
-    tensor._spec = known
+    vars(spec).update(
+        mesh=known.mesh,
+        placements=known.placements,
+        tensor_meta=known.tensor_meta,
+        shard_order=known.shard_order,
+    )
     return True
 
 
@@ -179,7 +181,7 @@ def straight_handler(op: OpOverload, recipes: Any, cache: Any, general: Handler)
     for n, kind in enumerate(types):
         if kind in ("Tensor", "Optional[Tensor]"):
             reads.append(_TENSOR.format(n=n))
-            differs.append(f"(s{n} is not known{n} and not adopt(a{n}, known{n}))")
+            differs.append(f"(s{n} is not known{n} and not agrees(s{n}, known{n}))")
             continue
         if "Tensor" in kind or ("List" in kind and kind != "List[int]"):
             return general
@@ -205,7 +207,7 @@ def straight_handler(op: OpOverload, recipes: Any, cache: Any, general: Handler)
     names = {
         "DTensor": DTensor,
         "NUMBERS": _NUMBERS,
-        "adopt": adopt,
+        "agrees": agrees,
         "cache": cache,
         "compute": op._op,
         "general": general,

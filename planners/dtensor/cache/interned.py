@@ -23,7 +23,7 @@ from planners.dtensor.cache.calls import (
     Key,
     LeftToTorch,
     Specs,
-    adopt_all,
+    agrees,
     reader,
     straight_handler,
 )
@@ -168,7 +168,7 @@ class InternedDispatch(Dispatch):
                 return by_torch(op, args, kwargs)
             # Equal hashes do not prove equal specs, and the recipe's specs may have changed since.
             if recipe is None or not (
-                all(map(is_, specs, recipe.specs)) or adopt_all(args, recipe.specs)
+                all(map(is_, specs, recipe.specs)) or all(map(agrees, specs, recipe.specs))
             ):
                 return missed(op, args, kwargs, key, specs)
             if recipe.result is None:

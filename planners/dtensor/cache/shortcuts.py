@@ -182,7 +182,7 @@ def _moved(local: torch.Tensor, step: Any, mesh: DeviceMesh, async_op: bool) -> 
     now, then = step.src_dst_placements
     kinds = type(now), type(then)
     count, group = mesh.size(step.mesh_dim), mesh._dim_group_names[step.mesh_dim]
-    if count == 1:
+    if count == 1 or not local.numel():
         return None
     if now.is_replicate() and then.is_partial():
         return then._partition_value(local, mesh, step.mesh_dim)

@@ -15,10 +15,10 @@ from torch.utils import _pytree
 
 from harness.contract import Recorder
 from planners.dtensor import problem
-from planners.dtensor.counting.keeping import kept_per_step
 from planners.dtensor.decision import Decision, Rewritten
 from planners.dtensor.dispatch.base import Dispatch, bytes_held
 from planners.dtensor.dispatch.torch_path import DISPATCHER, PROPAGATOR
+from planners.dtensor.keeping import kept_per_step
 from planners.dtensor.programs import training
 from planners.dtensor.programs.world import OpProgram
 from planners.dtensor.search import staying
