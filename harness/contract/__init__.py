@@ -68,6 +68,7 @@ from harness.contract.workloads import (
     labelled as labelled,
     read_captured as read_captured,
     read_parameters as read_parameters,
+    require_topology as require_topology,
     workload_parameters as workload_parameters,
     write_captured as write_captured,
 )

@@ -14,6 +14,7 @@ from harness.model.errors import UsageError, unknown
 from harness.model.files import read_file, read_json, replace_file
 from harness.model.ids import WorkloadSpec, whole_number
 from harness.model.machine import installed_versions
+from harness.model.topology import Topology
 
 Cell = str | int | float
 
@@ -69,6 +70,18 @@ class Inventory(Struct, frozen=True):
         if name not in names:
             raise unknown("column", name, names)
         return names.index(name)
+
+
+def require_topology(workload: WorkloadSpec, topology: Topology | None) -> Topology:
+    """Return the topology; raise UsageError if there is none, because the workload depends on it.
+
+    For an inventory, which users may request without one.
+    """
+    if topology is None:
+        raise UsageError(
+            f"Workload '{workload}' depends on the machines; name them with --topology and --gpus."
+        )
+    return topology
 
 
 class ImportRequest(Struct, frozen=True):

@@ -13,6 +13,7 @@ from harness.contract import (
     UsageError,
     Workload,
     WorkloadSpec,
+    require_topology,
     workload_parameters,
 )
 
@@ -129,17 +130,10 @@ def mesh_shape(
     Raises UsageError if `mesh` has another number of devices than the topology, or if both are
     None.
     """
-    if topology is None:
-        if mesh is None:
-            raise UsageError(
-                f"The mesh of workload '{spec}' depends on the machines; name them with --topology "
-                "and --gpus."
-            )
-        return mesh
     if mesh is None:
-        return topology.mesh_shape(2)
+        return require_topology(spec, topology).mesh_shape(2)
     devices = math.prod(mesh)
-    if devices != topology.gpus:
+    if topology is not None and devices != topology.gpus:
         raise UsageError(
             f"The mesh of workload '{spec}' takes {devices} GPUs, not {topology.gpus}: "
             f"ask for {devices} (-n {devices})."

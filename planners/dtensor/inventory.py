@@ -7,7 +7,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec
+from harness.contract import Column, Inventory, Topology, WorkloadSpec, require_topology
 from planners.dtensor.problem import build
 from planners.dtensor.programs.world import playing_one_rank
 
@@ -47,12 +47,7 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
 
     Raises UsageError if the workload is malformed or the topology is missing.
     """
-    if topology is None:
-        raise UsageError(
-            f"The mesh of workload '{workload}' depends on the machines; name them with --topology "
-            "and --gpus."
-        )
-    problem = build(workload, topology)
+    problem = build(workload, require_topology(workload, topology))
     with playing_one_rank(problem.ranks_per_host), _OpUses() as uses:
         problem.program.step()
     mesh = " x ".join(map(str, problem.program.mesh.shape))

@@ -2,7 +2,14 @@
 
 from collections.abc import Sequence
 
-from harness.contract import Column, Inventory, Topology, UsageError, WorkloadSpec, is_captured_file
+from harness.contract import (
+    Column,
+    Inventory,
+    Topology,
+    WorkloadSpec,
+    is_captured_file,
+    require_topology,
+)
 from planners.embedding.tables.files import Table
 from planners.embedding.workloads.catalog import assigned, sized_tables, sizes_of
 
@@ -27,12 +34,8 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
     notes = (f"Assigned here, not published: {made_up}",) if made_up else ()
     if not is_captured_file(workload.name) and sizes_of(workload).memory is None:
         tables = sized_tables(workload, usable_hbm=0)
-    elif topology is None:
-        raise UsageError(
-            f"The inventory of workload '{workload}' depends on the machines; "
-            "name these with --topology and --gpus."
-        )
     else:
+        topology = require_topology(workload, topology)
         from planners.embedding.implementation import build
 
         tables = build(workload, topology).tables

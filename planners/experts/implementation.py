@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from planners.instruments import replaced
 
 _GIB = 2**30
 
-facts = methodcaller("facts")
+facts = ExpertsProblem.facts
 """Describe a problem, its size first."""
 
 

@@ -11,7 +11,8 @@ from numba import njit
 
 Array = np.ndarray[Any, Any]
 F = TypeVar("F", bound=Callable[..., Any])
-Slot = tuple[int, int, int]
+Step = tuple[int, int, int]
+"""A slot of the heaviest GPU, another GPU, and a slot of that."""
 
 ROUNDING = 1e-9
 _LAST = 1e300
@@ -88,15 +89,15 @@ def pack(order: Array, share: Array, gpus: int, owner: Array | None = None) -> A
 @compiled
 def _exchange(
     share: Array, placed: Array, on: Array, was: Array, load: Array, limit: float, counted: bool
-) -> tuple[float, Slot, int]:
+) -> tuple[float, Step, int]:
     """Return the best exchange of a replica of the heaviest GPU for a smaller one.
 
     The gain is divided by the number of fetches if they are counted. Returns it with the slot of
     the heaviest GPU, the other GPU and its slot, and the number of exchanges that were tried. The
-    first slot is -1 if no exchange has a gain.
+    gain is 0 if there is none.
     """
     top = int(np.argmax(load))
-    best, step, tried = 0.0, (-1, 0, 0), 0
+    best, step, tried = 0.0, (0, 0, 0), 0
     for slot in range(placed.shape[1]):
         expert = placed[top, slot]
         for gpu in range(placed.shape[0]):
@@ -124,14 +125,14 @@ def _exchange(
 def _replication(
     weights: Array, share: Array, counts: Array, placed: Array, on: Array, was: Array, load: Array,
     limit: float, counted: bool,
-) -> tuple[float, Slot, int]:  # fmt: skip
+) -> tuple[float, Step, int]:  # fmt: skip
     """Return the best replication of an expert of the heaviest GPU, as `_exchange` does.
 
     The new replica takes the place of a spare one of another expert. The other replicas of both
     experts change their loads too; none may rise to that of the heaviest GPU.
     """
     top = int(np.argmax(load))
-    best, step, tried = 0.0, (-1, 0, 0), 0
+    best, step, tried = 0.0, (0, 0, 0), 0
     before = 0.0
     for gpu in range(load.shape[0]):
         before += max(load[gpu] - limit, 0.0)
@@ -170,19 +171,21 @@ def _replication(
 
 
 @compiled
-def _exchange_two(share: Array, placed: Array, load: Array) -> tuple[Slot, tuple[int, int], int]:
+def _exchange_two(
+    share: Array, placed: Array, load: Array
+) -> tuple[float, Step, tuple[int, int], int]:
     """Return the best exchange of two replicas of the heaviest GPU for two of another GPU.
 
-    Returns a slot of the heaviest GPU, the other GPU and its slot, then the second slots of both,
-    and the number of exchanges that were tried. The first slot is -1 if no exchange has a gain.
+    Returns the gain, a slot of the heaviest GPU, the other GPU and its slot, the second slots of
+    both, and the number of exchanges that were tried. The gain is 0 if there is none.
     """
     top = int(np.argmax(load))
     per_gpu = placed.shape[1]
-    best, tried = ROUNDING * load[top], 0
-    step, second = (-1, 0, 0), (0, 0)
+    least = ROUNDING * load[top]
+    best, step, second, tried = 0.0, (0, 0, 0), (0, 0), 0
     for gpu in range(placed.shape[0]):
         room = load[top] - load[gpu]
-        if room <= best:
+        if room <= max(best, least):
             continue
         for a in range(per_gpu):
             for b in range(a):
@@ -192,10 +195,10 @@ def _exchange_two(share: Array, placed: Array, load: Array) -> tuple[Slot, tuple
                     for d in range(c):
                         now = delta - share[placed[gpu, d]]
                         gain = min(now, room - now)
-                        if gain > best:
+                        if gain > best and gain > least:
                             best, step, second = gain, (a, gpu, c), (b, d)
         tried += (per_gpu * (per_gpu - 1) // 2) ** 2
-    return step, second, tried
+    return best, step, second, tried
 
 
 @compiled
@@ -244,18 +247,18 @@ def improve(
         gain, step, rated = _exchange(share, placed, on, was, load, limit, counted)
         tried += rated
         replicates = False
-        if step[0] < 0 or counted:
+        if gain == 0 or counted:
             more, other, rated = _replication(
                 weights, share, counts, placed, on, was, load, limit, counted
             )
             tried += rated
             if more > gain:
-                step, replicates = other, True
+                gain, step, replicates = more, other, True
         # 3. If neither has a gain, the best exchange of two; the first of the two is made in 4.
-        if step[0] < 0:
-            step, (slot, place), rated = _exchange_two(share, placed, load)
+        if gain == 0:
+            gain, step, (slot, place), rated = _exchange_two(share, placed, load)
             tried += rated
-            if step[0] < 0:
+            if gain == 0:
                 break
             expert, taken = placed[top, slot], placed[step[1], place]
             _put(placed, on, top, slot, taken)

@@ -23,6 +23,7 @@ from harness.contract import (
     UpstreamProblem,
     UsageError,
     WorkloadSpec,
+    require_topology,
 )
 from planners.instruments import replaced
 from planners.reshard.block import SYNC_EACH, Block, Policy
@@ -198,12 +199,7 @@ def inventory(workload: WorkloadSpec, topology: Topology | None) -> Inventory:
     Raises UsageError if the workload is unknown or is Paddle's own, or if `topology` is None.
     """
     parameters_of(workload)
-    if topology is None:
-        raise UsageError(
-            f"The program of workload '{workload}' depends on the machines; name them with "
-            "--topology and --gpus."
-        )
-    problem = build(workload, topology)
+    problem = build(workload, require_topology(workload, topology))
     if isinstance(problem, UpstreamProblem):
         raise UsageError(
             f"Workload '{workload}' is Paddle's own program; its ops are known once Paddle has run."

@@ -72,10 +72,11 @@ def _best_change(
 ) -> tuple[float, int]:  # fmt: skip
     """Return the least sum above `limit` after a change of one expert's replicas, and the expert.
 
-    It is -1 if there is none. Shares from a fifth of the limit to `above` of it are left out.
+    The sum is infinite if there is none. Shares from a fifth of the limit to `above` of it are left
+    out.
     """
     share = _shares(weights, counts, slots)
-    best, chosen = np.inf, -1
+    best, chosen = np.inf, 0
     for expert in range(weights.shape[0]):
         now = weights[expert] / counts[expert] / limit
         if counts[expert] + change < least[expert] or 0.2 < now < above:
@@ -114,16 +115,15 @@ def fit_counts(weights: Array, counts: Array, slots: int, limit: float) -> tuple
             if filled <= enough:
                 counts[expert] += empty
                 return True, changes + 1
-        removed = -1
         if empty == 0:
-            _, removed = _best_change(weights, counts, least, slots, limit, -1)
-            if removed < 0:
+            after, removed = _best_change(weights, counts, least, slots, limit, -1)
+            if after == np.inf:
                 return False, changes
             counts[removed] -= 1
         # With many slots, halves of other replicas hardly help, and are left out for time.
         above = 0.7 if slots > _MANY else 0.0
         left, expert = _best_change(weights, counts, least, slots, limit, 1, above)
-        if expert < 0 or (left >= now and (removed >= 0 or now > enough)):
+        if left == np.inf or (left >= now and (empty == 0 or now > enough)):
             return False, changes
         counts[expert] += 1
         now = left
