@@ -49,15 +49,19 @@ def capture(
     """
     path = Path(path)
     found = load_registry().find(family)
-    capturing = load(found.abilities.capture)
+    missing = [name for name in found.requires if find_spec(name) is None]
+    try:
+        capturing = None if missing else load(found.abilities.capture)
+    except ModuleNotFoundError as error:
+        missing, capturing = [str(error.name)], None
+    if missing:
+        raise UsageError(f"Family '{family}' cannot be captured: {missing[0]} is not installed.")
     if capturing is None:
         raise UsageError(f"What family '{family}' plans cannot be captured.")
     if not is_captured_file(path.name):
         raise UsageError(f"{path} must end in {' or '.join(CAPTURED_SUFFIXES)}.")
     if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
         raise UsageError(f"{path} cannot be written.")
-    if missing := [name for name in found.requires if find_spec(name) is None]:
-        raise UsageError(f"Family '{family}' cannot be captured: {missing[0]} is not installed.")
     names = Names(hash_names, key)
     with capturing(names) as content:
         try:

@@ -89,6 +89,7 @@ def test_hashed_names_are_distinct_in_order_and_those_of_their_key(names):
         ("toi", "d.json", {}, "Unknown family"),
         ("toy", "d.json", {"abilities": Abilities()}, "cannot be captured"),
         ("toy", "d.json", {"requires": ("no_such_module",)}, "no_such_module is not installed"),
+        ("toy", "d.json", {"abilities": Abilities(capture="no_such:C")}, "no_such is not inst"),
     ],
 )
 def test_what_cannot_be_captured_is_refused_before_the_block(
