@@ -9,7 +9,7 @@ from time import monotonic
 import numpy as np
 import pytest
 from naive_rules import applicable
-from small_problems import best_cost, choices, small_problem
+from small_graphs import best_cost, choices, small_problem
 
 from harness.contract import (
     InfeasibleDecision,
