@@ -23,7 +23,7 @@ WORKLOADS = (
     "merlin-large[tables=40,seed=65,memory=roomy]",
     "dlrm-dcnv2",
 )
-RANKS, PLANS, SECONDS, GIB = 8, 10, 20, 3
+RANKS, PLANS, SECONDS, GIB = 8, 10, 25, 3
 
 
 def main() -> None:
