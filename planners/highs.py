@@ -12,6 +12,7 @@ class Solver(highspy.Highs):
     def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
         """Enable callbacks, as highspy's `__init__` does; since 1.16 that would print a banner."""
         self.setOptionValue("output_flag", False)
+        self.setOptionValue("threads", 1)  # solvers with other numbers fail in one process
         super().enableCallbacks()
 
 

@@ -19,6 +19,7 @@ from harness.contract import (
     UsageError,
     WorkloadSpec,
 )
+from planners.highs import Solver, is_solved
 from planners.placement import FAMILY
 from planners.placement.explaining import explain
 from planners.placement.files import read_problem
@@ -29,6 +30,7 @@ from planners.placement.search.certified import by_search, certified, quick_boun
 from planners.placement.search.descent import descended, smallest
 from planners.placement.search.dual import proven
 from planners.placement.search.graph import BARRED, graph_of
+from planners.placement.search.linear import Programme
 from planners.placement.search.reduction import reduced
 from planners.placement.search.warm_up import warm_up
 from planners.placement.workloads import BlocksParameters, brings
@@ -114,6 +116,15 @@ def test_a_search_by_forests_fits_and_is_near_the_programme():
     validate(problem, best)
     assert plan.bound <= cost_of(problem, best.choice) <= cost_of(problem, plan.choice)
     assert cost_of(problem, plan.choice) <= 1.25 * cost_of(problem, best.choice)
+
+
+def test_the_programme_is_solved_in_a_process_with_other_solvers():
+    """HiGHS refuses to run with another number of threads than before in its process."""
+    other = Solver()
+    other.addVar(0.0, 1.0)
+    assert is_solved(other, 60.0)
+    programme = Programme(graph_of(small_problem(5)), 1e9)
+    assert programme.relax(monotonic() + 60.0) is not None
 
 
 def test_descent_is_the_same_in_python_and_compiled():

@@ -38,7 +38,6 @@ class Programme:
         self._moments: list[int] = []
         self._limits = np.maximum(graph.capacity, 1)  # rows are divided by them
         self._highs = Solver()
-        self._highs.setOptionValue("threads", 1)
         self._highs.setOptionValue("mip_rel_gap", 1e-7)
         self._highs.passModel(self._model())
         self.messages = np.zeros(graph.message[-1])
