@@ -88,7 +88,7 @@ class DesignPoint(NamedTuple):
 
 
 REFERENCE = ShardWork("fused", ShardingType.TABLE_WISE.value, 4_000_000, 64, (20.0,), 8192)
-"""The shard that runs before every measurement: 1 GiB, of which no cache holds much.
+"""The shard that runs before every measurement. Its 1 GiB is larger than any cache.
 
 If its rows were in a cache that is shared with other machines, these would slow it down alone.
 """

@@ -1,9 +1,9 @@
-"""The best plan in a given time, with a proven bound: reductions, then what the size allows.
+"""The best plan in a given time, with a proven bound: reductions, then a method for the size.
 
-| what is left after the reductions | method |
+| the reduced graph has | method |
 | --- | --- |
 | few pairs of states | the integer programme, then branch and bound for the proof |
-| more | message passing for bound and prices, then search by forests |
+| many | message passing for bound and prices, then search by forests |
 """
 
 import math
