@@ -36,7 +36,7 @@ FAMILY: Family["PlacementProblem", "Plan"] = Family(
     phases=("reduce", "bound", "search", "programme", "other"),
     workloads=lambda: WORKLOADS,
     requires=("numba", "highspy"),
-    benchmarks=("blocks[blocks=2]/captured:1",),
+    benchmarks=("blocks[blocks=2,seconds=600]/captured:1",),
     studies=(
         Study(_SMALL, _LADDER, "four blocks"),
         Study(_AMPLE, _LADDER, "four blocks with ample memory"),

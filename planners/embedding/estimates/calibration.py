@@ -7,8 +7,9 @@ The terms are bytes read, looked up and written, as in TorchRec's own estimate, 
 - a repeated row is read from a cache if it is still there, and the first access to a page of memory
   takes extra time;
 - a row that the device's cache lacks is fetched from host memory;
-- the backward pass of weighted lookups reads each row once more, for the gradient of its weight,
-  and the backward pass of a table that several features share merges their gradients row by row.
+- the backward pass of weighted lookups reads each row once more, for the gradient of its weight;
+- the passes of a table that several features share are other code, with costs of their own for each
+  distinct row.
 """
 
 import math
@@ -53,8 +54,8 @@ def terms_of(
     They are: indices; bytes of rows in the near cache, in the far cache, and in neither (which
     includes each row's first lookup); pages touched; distinct rows, and their bytes; bytes of
     pooled vectors, and their number. The next three repeat the bytes of rows for weighted lookups,
-    else 0. Three more are, if features share the table, else 0: bytes of looked-up rows, distinct
-    rows, and their bytes. The last one is bytes of fetched rows.
+    else 0. Three more count, if features share the table: bytes of looked-up rows; distinct rows, and
+    their bytes, which are then 0 in their place above. The last one is bytes of fetched rows.
     """
     count, width = shard.indices, shard.row_bytes
     distinct = distribution.distinct(shard.rows, count) if count else 0.0
@@ -69,7 +70,9 @@ def terms_of(
     near, far = again * in_near, again * max(in_far - in_near, 0.0)
     places = np.array([near, far, count - near - far]) * width
     rows = np.array([distinct, distinct * width])
-    shared = np.array([count * width, *rows]) * (len(shard.lookups) > 1)
+    is_shared = len(shard.lookups) > 1
+    shared = np.array([count * width, *rows]) * is_shared
+    rows *= not is_shared
     written = shard.outputs * width, shard.outputs
     weighted, fetched = places * shard.is_weighted, missed * distinct * width
     terms = [count, *places, touched, *rows, *written, *weighted, *shared, fetched]

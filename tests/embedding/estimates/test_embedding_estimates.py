@@ -143,6 +143,16 @@ def test_a_kernel_with_tables_of_several_kinds_starts_as_the_most_expensive_kind
     assert calibration.rank_ms([]) == 0.0
 
 
+def test_a_shared_table_pays_its_own_cost_for_a_distinct_row():
+    """Not that of a table with one feature, whose pass is other code."""
+    single = ShardWork("fused", "table_wise", 100, 8, (2.0,), 10)
+    shared = replace(single, lookups=(1.0, 1.0))
+    for term, paid in (("row", single), ("shared_row", shared)):
+        calibration = Calibration({f"fused.cached.backward.{term}": 1.0})
+        rows = {shard: calibration.shard_ms(shard, "backward") for shard in (single, shared)}
+        assert [shard for shard, distinct in rows.items() if distinct] == [paid]
+
+
 def test_too_few_points_are_refused():
     """One sentence names the number that a fit needs."""
     points = design("fused", share=0.1)[:5]
