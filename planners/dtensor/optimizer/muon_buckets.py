@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain, product
 from typing import Any, NamedTuple
 
@@ -70,9 +71,12 @@ def group_of(mesh: DeviceMesh) -> Any:
     """Return a process group of all ranks of a mesh; makes one if there is none."""
     if mesh.ndim == 1:
         return mesh.get_group()
-    ranks = sorted(mesh.mesh.flatten().tolist())
-    if len(ranks) == dist.get_world_size():
-        return dist.group.WORLD
+    ranks, world = sorted(mesh.mesh.flatten().tolist()), dist.group.WORLD
+    return world if len(ranks) == dist.get_world_size() else _made_group(tuple(ranks), world)
+
+
+@lru_cache  # a group has a communicator, and torch keeps it: one for all optimizers and switches
+def _made_group(ranks: tuple[int, ...], _: Any) -> Any:
     return dist.new_group(ranks, use_local_synchronization=True)
 
 
