@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 _SMALL = "blocks[blocks=4]/captured:1"
 _AMPLE = "blocks[blocks=4,spare=10]/captured:1"
 _LARGE = "blocks[blocks=60,ops=20,states=8]/captured:1"
-_LADDER = ("descent", "descent-compiled", "trws", "lp", "ilp", "certified")
+_LADDER = (
+    *("descent", "descent-compiled", "reductions", "reductions-compiled"),
+    *("trws", "lp", "ilp", "certified"),
+)
 
 FAMILY: Family["PlacementProblem", "Plan"] = Family(
     name="placement",

@@ -18,18 +18,33 @@ _TOULBAR2 = "toulbar2-1.4.0.1"
 @FAMILY.variant("descent", reference=True, source="Besag 1986, iterated conditional modes")
 def descent(problem: "PlacementProblem") -> "Prepared[Plan]":
     """From the smallest states, each op in turn takes its cheapest state that fits, in Python"""
-    from planners.placement.search.published import by_descent
-
-    return Prepared(lambda: by_descent(problem, is_compiled=False))
+    return _descent(problem, is_reduced=False, is_compiled=False)
 
 
 @FAMILY.variant("descent-compiled", same_as="descent", source="shardbench")
 def descent_compiled(problem: "PlacementProblem") -> "Prepared[Plan]":
     """As descent, with compiled loops"""
-    from planners.placement.search.published import by_descent
+    return _descent(problem, is_reduced=False, is_compiled=True)
 
-    by_descent(problem, is_compiled=True)  # loads the machine code
-    return Prepared(lambda: by_descent(problem, is_compiled=True))
+
+@FAMILY.variant("reductions", source="shardbench")
+def reductions(problem: "PlacementProblem") -> "Prepared[Plan]":
+    """Exact reductions, then descent on the ops that are left, in Python"""
+    return _descent(problem, is_reduced=True, is_compiled=False)
+
+
+@FAMILY.variant("reductions-compiled", same_as="reductions", source="shardbench")
+def reductions_compiled(problem: "PlacementProblem") -> "Prepared[Plan]":
+    """As reductions, with compiled loops"""
+    return _descent(problem, is_reduced=True, is_compiled=True)
+
+
+def _descent(problem: "PlacementProblem", is_reduced: bool, is_compiled: bool) -> "Prepared[Plan]":
+    from planners.placement.search.published import by_descent
+    from planners.placement.search.warm_up import warm_up
+
+    warm_up()
+    return Prepared(lambda: by_descent(problem, is_reduced, is_compiled))
 
 
 @FAMILY.variant("trws", source="meta-pytorch/autoparallel#484")
