@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from planners.placement.problem import PlacementProblem, Plan
 
 _MOST_PAIRS_OF_PROGRAMMES = 500_000
-_DRIVER = Path(__file__).parent / "upstream" / "toulbar2.py"
-_TOULBAR2 = "toulbar2-1.4.0.1"
+_DRIVERS = Path(__file__).parent / "upstream"
+_TOULBAR2, _PULP = "toulbar2-1.4.0.1", "pulp-3.3.0"
+_PLAN = {"kind": "plan"}
 
 
 @FAMILY.variant("descent", reference=True, source="Besag 1986, iterated conditional modes")
@@ -74,9 +75,9 @@ def lp(problem: "PlacementProblem") -> "Prepared[Plan]":
     return Prepared(lambda: by_rounding(problem))
 
 
-@FAMILY.variant("ilp", source="meta-pytorch/autoparallel, optimize_sharding.py")
+@FAMILY.variant("ilp", source="shardbench")
 def ilp(problem: "PlacementProblem") -> "Prepared[Plan]":
-    """The integer programme of the whole problem, as AutoParallel builds it, solved by HiGHS"""
+    """The integer programme of the whole problem, built as arrays and solved by HiGHS"""
     from planners.placement.search.certified import by_programme
     from planners.placement.search.graph import graph_of
     from planners.placement.search.reduction import Reduced
@@ -116,7 +117,14 @@ def certified(problem: "PlacementProblem") -> "Prepared[Plan]":
 def toulbar2(problem: "PlacementProblem") -> "Prepared[Plan]":
     """toulbar2 1.4.0, the kind of engine that won the contest, in a child process"""
     _check_size(problem)
-    return ask_upstream(problem, _TOULBAR2, _DRIVER, {"kind": "plan"}, _translated)
+    return ask_upstream(problem, _TOULBAR2, _DRIVERS / "toulbar2.py", _PLAN, _translated)
+
+
+@FAMILY.variant("ilp-cbc", source="meta-pytorch/autoparallel, optimize_sharding.py", upstream=_PULP)
+def ilp_cbc(problem: "PlacementProblem") -> "Prepared[Plan]":
+    """AutoParallel's integer programme, built in PuLP and solved by CBC, in a child process"""
+    _check_size(problem)
+    return ask_upstream(problem, _PULP, _DRIVERS / "cbc.py", _PLAN, _translated)
 
 
 def _translated(
