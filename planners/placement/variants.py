@@ -51,7 +51,7 @@ def _descent(problem: "PlacementProblem", is_reduced: bool, is_compiled: bool) -
 @FAMILY.variant(
     "trws",
     source="meta-pytorch/autoparallel#521",
-    claim=Claim(15.851, 5.548, "s", "LLaMA-3 8B, the time of the solver, after CBC's"),
+    claim=Claim(15.851, 5.548, "s", "LLaMA-3 8B, the solver alone, CBC before"),
 )
 def trws(problem: "PlacementProblem") -> "Prepared[Plan]":
     """TRW-S without a price of memory, then descent; its plan may not fit"""
@@ -65,7 +65,7 @@ def trws(problem: "PlacementProblem") -> "Prepared[Plan]":
 @FAMILY.variant(
     "lp",
     source="meta-pytorch/autoparallel#521",
-    claim=Claim(15.851, 12.055, "s", "LLaMA-3 8B, the time of the solver, CBC before and after"),
+    claim=Claim(15.851, 12.055, "s", "LLaMA-3 8B, the solver alone, CBC before and after"),
 )
 def lp(problem: "PlacementProblem") -> "Prepared[Plan]":
     """The linear relaxation of ilp; each op takes the state with the largest fraction"""
