@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.measuring.statements import Cells, Counts, Figure, Reading, counts, evaluate
 from harness.model.cell import Cell
 from harness.model.statement import TIMES_FASTER, Statement, Use
-from harness.suites.record import Record
+from harness.suites.record import MeasuredPart, Record
 from reports.core.formatting import (
     MISSING,
     count,
@@ -118,21 +118,39 @@ def read_record(folder: Path | None) -> Record | None:
 
 
 def provenance(record: Record) -> str:
-    """Return one sentence: machine, versions, commit of the code, days, and the whole duration."""
-    runs = record.runs().values()
+    """Return sentences: each machine with its days and versions, all durations, the code.
+
+    The machine of most parts comes first; for each other machine, its parts are named.
+    """
+    runs = record.runs()
+    machines: dict[str | None, list[str]] = {}
+    for part, run in runs.items():
+        machines.setdefault(run.environment.machine, []).append(part)
+    main = max(machines, key=lambda machine: len(machines[machine]))
+    sentences = [f"Recorded on {_recorded([runs[part] for part in machines.pop(main)])}."]
+    sentences += [
+        f"On machine {machine}, only {names(parts, len(parts))}, on "
+        f"{_recorded([runs[part] for part in parts])}."
+        for machine, parts in machines.items()
+    ]
+    hours = sum(run.seconds for run in runs.values()) / 3600
+    lanes = "; long ones run two at a time" if any(s.once for s in record.declared.study) else ""
+    sentences.append(f"All parts together took {number(hours, 2)} h{lanes}.")
+    known = dict.fromkeys(filter(None, (r.commit or r.environment.commit for r in runs.values())))
+    if known:
+        sentences.append(f"The code was shardbench {names(known)}.")
+    return " ".join(sentences)
+
+
+def _recorded(runs: Sequence[MeasuredPart]) -> str:
+    """Return the days of one machine's runs, and its processor, memory and versions."""
     environments = [run.environment for run in runs]
     last = max(environments, key=lambda environment: environment.started or "")
     days = sorted({(environment.started or "")[:10] for environment in environments})
     versions = [f"{name} {version}" for name, version in islice(last.packages.items(), 2)]
-    known = list(dict.fromkeys(filter(None, (r.commit or r.environment.commit for r in runs))))
-    commits = f" The code was shardbench {names(known)}." if known else ""
-    hours = sum(run.seconds for run in runs) / 3600
-    lanes = "; long ones run two at a time" if any(s.once for s in record.declared.study) else ""
-    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     return (
-        f"Recorded on {when}: {last.cpu}, {last.cores} cores, {number(last.memory_gib or 0.0)} "
-        f"GiB, {', '.join([f'Python {last.python}', *versions])}. All parts together took "
-        f"{number(hours, 2)} h{lanes}.{commits}"
+        f"{' to '.join(dict.fromkeys((days[0], days[-1])))}: {last.cpu}, {last.cores} cores, "
+        f"{number(last.memory_gib or 0.0)} GiB, {', '.join([f'Python {last.python}', *versions])}"
     )
 
 

@@ -278,7 +278,7 @@ def table(name: str, machine: Record | None = None) -> str:
 
 
 def provenance() -> str:
-    """Return one sentence on the machine, the versions, the days and the duration."""
+    """Return sentences on the machines, the versions, the days and the duration."""
     return provenance_of(record())
 
 

@@ -1,7 +1,8 @@
 """The growth of planning time with the size of a problem."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
@@ -53,7 +54,7 @@ class Series:
     """The times of a variant on problems that differ only in size, in increasing order.
 
     `sweep` is what the problems have in common: the workload without its size, the topology, and
-    the machine if there are several.
+    the machine if several measured such problems.
     """
 
     sweep: str
@@ -94,17 +95,16 @@ def series_of(cells: Iterable[Cell], least_sizes: int = LEAST_SIZES) -> list[Ser
     with fewer than `least_sizes` sizes and cells with a different decision are left out.
     """
     timed = [cell for cell in cells if cell.decision != "different" and _point(cell)]
-    several = len({cell.environment.machine for cell in timed}) > 1
     all_series: list[Series] = []
     rest: list[Cell] = []
     # 1. Problems that differ only in size.
-    for sweep, group in _grouped(timed, lambda cell: _sweep(cell, several, of_gpus=True)).items():
+    for sweep, group in _sweeps(timed, of_gpus=True).items():
         if len({cell.size for cell in group}) > 1:
             all_series += _series(sweep, group[0].size_name or "", group, of_gpus=False)
         else:
             rest += group
     # 2. Among the others, problems that have more GPUs the larger they are.
-    for sweep, group in _grouped(rest, lambda cell: _sweep(cell, several, of_gpus=False)).items():
+    for sweep, group in _sweeps(rest, of_gpus=False).items():
         pairs = sorted({(cell.size or 0.0, cell.problem.gpus) for cell in group})
         gpus = [count for _, count in pairs]
         if len(pairs) > 1 and gpus == sorted(set(gpus)) and len(dict(pairs)) == len(pairs):
@@ -112,16 +112,22 @@ def series_of(cells: Iterable[Cell], least_sizes: int = LEAST_SIZES) -> list[Ser
     return [series for series in all_series if len({p.size for p in series.points}) >= least_sizes]
 
 
-def _grouped(cells: Iterable[Cell], key: Callable[[Cell], str]) -> dict[str, list[Cell]]:
-    groups: dict[str, list[Cell]] = {}
+def _sweeps(cells: Iterable[Cell], of_gpus: bool) -> dict[str, list[Cell]]:
+    """Return the cells of each sweep, those of each machine apart."""
+    groups = defaultdict[tuple[str, str | None], list[Cell]](list)
     for cell in cells:
-        groups.setdefault(key(cell), []).append(cell)
-    return groups
+        groups[_sweep(cell, of_gpus), cell.environment.machine].append(cell)
+    machines = Counter(sweep for sweep, _ in groups)
+    return {
+        f"{sweep} on machine {machine}" if machines[sweep] > 1 else sweep: group
+        for (sweep, machine), group in groups.items()
+    }
 
 
 def _series(sweep: str, size_name: str, cells: Sequence[Cell], of_gpus: bool) -> Iterator[Series]:
     """Yield a series per variant."""
-    for variant, group in _grouped(cells, lambda cell: cell.variant).items():
+    for variant in dict.fromkeys(cell.variant for cell in cells):
+        group = [cell for cell in cells if cell.variant == variant]
         points = filter(None, (_point(cell, of_gpus) for cell in group))
         ordered = tuple(sorted(points, key=lambda point: point.size))
         yield Series(sweep, size_name, variant, ordered)
@@ -142,7 +148,7 @@ def _point(cell: Cell, of_gpus: bool = False) -> Point | None:
     return Point(size, spent) if cell.status == "ok" and spent else None
 
 
-def _sweep(cell: Cell, several: bool, of_gpus: bool) -> str:
+def _sweep(cell: Cell, of_gpus: bool) -> str:
     """Return what a cell's problem shares with problems of other sizes, and of other GPUs.
 
     The parameter with the size's name is left out, or else the only number: the size of
@@ -155,8 +161,7 @@ def _sweep(cell: Cell, several: bool, of_gpus: bool) -> str:
         (size,) = numbers
     shared = {name: value for name, value in workload.parameters.items() if name != size}
     gpus = f":{cell.problem.gpus}" if of_gpus else ""
-    machine = f" on machine {cell.environment.machine}" if several else ""
-    return f"{WorkloadSpec(workload.name, shared)}/{cell.problem.topology}{gpus}{machine}"
+    return f"{WorkloadSpec(workload.name, shared)}/{cell.problem.topology}{gpus}"
 
 
 def growth_table(family: FamilyView) -> Table:

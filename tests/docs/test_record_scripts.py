@@ -103,7 +103,7 @@ def test_ranks_of_two_plans_are_stepped_and_compared(monkeypatch):
     monkeypatch.syspath_prepend(SCRIPTS)
     functions = runpy.run_path(str(SCRIPTS / "sharded_step.py"))
     start_server_for([functions["FAMILY"]])
-    rows = list(functions["rows"]("synthetic[tables=4,weights=cpu,mib=4]", "xeon_2core", "cpu", 2))
+    rows = list(functions["rows"]("synthetic[tables=4,weights=cpu,mib=4]", "epyc_2core", "cpu", 2))
     assert rows[0][1].startswith("upstream")
     assert rows[0][-1] == "-"
     assert all(float(measured) > 0 for _, _, _, measured, *_ in rows)
@@ -114,7 +114,7 @@ def test_plans_are_trained_by_processes_and_compared(monkeypatch):
     """Each plan has a measured time, and all but TorchRec's a ratio."""
     monkeypatch.syspath_prepend(SCRIPTS)
     trained_step = importlib.import_module("trained_step")
-    rows = trained_step.rows("synthetic[tables=4,weights=cpu,mib=4]", "xeon_2core", "cpu", turns=1)
+    rows = trained_step.rows("synthetic[tables=4,weights=cpu,mib=4]", "epyc_2core", "cpu", turns=1)
     assert rows[0][1].startswith("upstream")
     assert rows[0][-1] == "-"
     assert all(float(measured) > 0 for _, _, _, measured, _ in rows)

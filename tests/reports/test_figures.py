@@ -290,6 +290,24 @@ def test_problems_that_differ_only_in_size_are_one_sweep(tmp_path):
     assert last.kind == "projected"
 
 
+def test_a_sweep_of_several_machines_is_a_series_for_each(tmp_path):
+    """The machine is named only in a sweep that several machines measured."""
+    lines = family_lines()
+    for line in lines:
+        machine = "bb" if line["size"] >= 40 else "aa"
+        line["environment"] = line["environment"] | {"machine": machine}
+    elsewhere = [cell(boxes=n, workload=f"crates[boxes={n},seed=2]") for n in (5, 10)]
+    for line in elsewhere:
+        line["cell"] = f"boxing/slow-copy@{line['workload']}/toy_rack:4"
+        line["environment"] = line["environment"] | {"machine": "bb"}
+    found = series(tmp_path, [*lines, *elsewhere])
+    assert {sweep for sweep, _ in found} == {
+        "crates[seed=1]/toy_rack:4 on machine aa",
+        "crates[seed=1]/toy_rack:4 on machine bb",
+        "crates[seed=2]/toy_rack:4",
+    }
+
+
 def test_short_series_failures_and_different_decisions_are_left_out(tmp_path):
     """A series needs five sizes, each with a time of the decision that must be made."""
     lines = [line for line in family_lines() if (line["variant"], line["size"]) != ("even", 5)]

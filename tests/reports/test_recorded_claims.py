@@ -77,6 +77,25 @@ def test_a_block_of_a_cell_that_is_not_recorded_is_one_sentence(record):
             draw()
 
 
+def test_provenance_names_every_machine_with_what_it_measured(record):
+    """The machine of most parts comes first; the parts of another one are named."""
+    environment = {"cpu": "Toy CPU", "cores": 2, "python": "3.11.7", "machine": "aa"}
+    days = ("2026-01-02", "2026-01-05", "2026-01-03")
+    runs = [
+        run(f"part {at}", environment={**environment, "started": day})
+        for at, day in enumerate(days)
+    ]
+    file = record.folder / "runs.jsonl"
+    file.write_text("\n".join(runs))
+    alone = blocks.provenance()
+    assert alone.startswith("Recorded on 2026-01-02 to 2026-01-05: Toy CPU, 2 cores")
+    other = {**environment, "cpu": "Other CPU", "machine": "bb", "started": "2026-01-09"}
+    file.write_text("\n".join([*runs, run("boxes", environment=other)]))
+    first, second = blocks.provenance().split(". ")[:2]
+    assert alone.startswith(first)
+    assert second.startswith("On machine bb, only `boxes`, on 2026-01-09: Other CPU, 2 cores")
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_what_is_not_measured_is_shown_from_the_record(record, tmp_path):
     """A report without any cell has the recorded systems, marked as recorded."""

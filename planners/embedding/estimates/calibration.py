@@ -54,8 +54,8 @@ def terms_of(
     They are: indices; bytes of rows in the near cache, in the far cache, and in neither (which
     includes each row's first lookup); pages touched; distinct rows, and their bytes; bytes of
     pooled vectors, and their number. The next three repeat the bytes of rows for weighted lookups,
-    else 0. Three more count, if features share the table: bytes of looked-up rows; distinct rows, and
-    their bytes, which are then 0 in their place above. The last one is bytes of fetched rows.
+    else 0. Three more count, if features share the table: bytes of looked-up rows; distinct rows,
+    and their bytes, which are then 0 in their place above. The last one is bytes of fetched rows.
     """
     count, width = shard.indices, shard.row_bytes
     distinct = distribution.distinct(shard.rows, count) if count else 0.0
