@@ -81,11 +81,17 @@ class Dual:
 
 
 def proven(graph: Graph, messages: Floats, prices: Floats) -> int:
-    """Return the bound that messages and prices prove, whatever their values.
+    """Return the bound that messages and prices prove, whatever their values."""
+    return bounds(graph, messages, prices)[0]
+
+
+def bounds(graph: Graph, messages: Floats, prices: Floats) -> tuple[int, Ints]:
+    """Return a lower bound on the cost of all choices, and for each state of those that take it.
 
     For all messages, the sum of the nodes' and edges' minima bounds the cost. For all prices of at
     least 0, the bytes of a choice within the limit cost at most what the capacity costs. Rounding
-    changes the messages and prices, and so the bound, but not the proof.
+    changes the messages and prices, and so the bound, but not the proof. With a given state, the
+    minima of its node and edges are those with this state.
     """
     # 1. Prices as whole multiples of a small unit, so that sums are exact in Python's integers.
     unit = 2**_PRICE_BITS
@@ -106,9 +112,9 @@ def proven(graph: Graph, messages: Floats, prices: Floats) -> int:
     degree = int(np.diff(graph.first_half).max(initial=0))
     largest = float(most // (degree + 1))
     rounded = np.rint(np.clip(messages * _SCALE, -largest, largest)).astype(np.int64)
-    nodes, edges = least_sums(graph, costs, rounded, _SCALE)
-    total = sum(nodes.tolist()) + sum(edges.tolist()) - limit
-    return graph.constant - int(-total // _SCALE)
+    nodes, edges, more = least_sums(graph, costs, rounded, _SCALE)
+    bound = graph.constant - (limit - sum(nodes.tolist()) - sum(edges.tolist())) // _SCALE
+    return bound, bound + more // _SCALE
 
 
 @compiled
@@ -186,26 +192,35 @@ def pass_messages(
 
 
 @compiled
-def least_sums(graph: Graph, costs: Ints, messages: Ints, scale: int) -> tuple[Ints, Ints]:
-    """Return the minimum of each node without its messages, and of each edge with them."""
+def least_sums(graph: Graph, costs: Ints, messages: Ints, scale: int) -> tuple[Ints, Ints, Ints]:
+    """Return the minimum of each node without its messages, and of each edge with them.
+
+    The third array has for each state by how much the sum of minima rises if it is taken.
+    """
     first, tail, head, offset = graph.first, graph.tail, graph.head, graph.offset
     begins, halves, message = graph.first_half, graph.halves, graph.message
     of_node, of_edge = np.empty(len(first) - 1, np.int64), np.empty(len(tail), np.int64)
+    more, most = np.empty(len(costs), np.int64), np.int64(2**61)
     for node in range(len(first) - 1):
-        least = np.int64(2**63 - 1)
-        for s in range(first[node + 1] - first[node]):
-            total = costs[first[node] + s]
+        states = slice(first[node], first[node + 1])
+        for s in range(first[node], first[node + 1]):
+            more[s] = costs[s]
             for at in range(begins[node], begins[node + 1]):
-                total -= messages[message[halves[at]] + s]
-            least = min(least, total)
-        of_node[node] = least
+                more[s] -= messages[message[halves[at]] + s - first[node]]
+        of_node[node] = np.min(more[states])
+        more[states] -= of_node[node]
     for edge in range(len(tail)):
-        columns = first[head[edge] + 1] - first[head[edge]]
-        least = np.int64(2**63 - 1)
-        for s in range(first[tail[edge] + 1] - first[tail[edge]]):
+        u, v = first[tail[edge]], first[head[edge]]
+        rows, columns = first[tail[edge] + 1] - u, first[head[edge] + 1] - v
+        of_row, of_column = np.full(rows, 2**62), np.full(columns, 2**62)
+        for s in range(rows):
             for t in range(columns):
                 total = graph.pairs[offset[edge] + s * columns + t] * scale
                 total += messages[message[2 * edge] + s] + messages[message[2 * edge + 1] + t]
-                least = min(least, total)
-        of_edge[edge] = least
-    return of_node, of_edge
+                of_row[s], of_column[t] = min(of_row[s], total), min(of_column[t], total)
+        of_edge[edge] = np.min(of_row)
+        for s in range(rows):  # limited, so that no sum overflows
+            more[u + s] = min(more[u + s] + of_row[s] - of_edge[edge], most)
+        for t in range(columns):
+            more[v + t] = min(more[v + t] + of_column[t] - of_edge[edge], most)
+    return of_node, of_edge, more

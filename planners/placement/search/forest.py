@@ -98,18 +98,15 @@ def forest_steps(
     answer = np.empty((size_limit, widest), dtype=np.int64)
     state = np.empty(size_limit, dtype=np.int64)
     change = np.zeros(moments + 1, dtype=np.int64)
-    dear = np.empty(moments + 1)
-    over = 0.0
+    full = np.zeros(moments + 1, dtype=np.int64)  # how many moments before are above capacity
+    over = 0
     for m in range(moments):
         over += max(0, used[m] - capacity[m])
+        full[m + 1] = full[m] + (used[m] > capacity[m])
     for step in range(steps):
         # 1. The prices of this step: multipliers times a factor, and the penalty where memory is
-        # full. `dear` is summed, so that the price of an interval is a difference.
+        # full. Both are summed over moments, so that the price of an interval is a difference.
         factor = 2.0 * np.random.random()
-        dear[0] = 0.0
-        for m in range(moments):
-            full = penalty[0] if used[m] > capacity[m] else 0.0
-            dear[m + 1] = dear[m] + factor * (paid[m + 1] - paid[m]) + full
         # 2. A random region, breadth first, and in it a forest: a node with at most one neighbour
         # in the forest so far joins it; one with two might close a circle and stays as it is.
         share = np.random.random()
@@ -163,7 +160,8 @@ def forest_steps(
             for s in range(width):
                 table[i, s] = own[i, s]
             for b in range(first_block[node], first_block[node + 1]):
-                price = dear[end[b]] - dear[begin[b]]
+                price = factor * (paid[end[b]] - paid[begin[b]])
+                price += penalty[0] * (full[end[b]] - full[begin[b]])
                 if price > 0.0:
                     for s in range(width):
                         table[i, s] += usage[block[b] + s] * price
@@ -194,7 +192,7 @@ def forest_steps(
             state[i] = s
             is_other = is_other or s != was
         if is_other:
-            change[:] = 0
+            low, high = moments, 0
             for i in range(members):
                 node = member[i]
                 if state[i] != choice[node]:
@@ -202,26 +200,30 @@ def forest_steps(
                         more = usage[block[b] + state[i]] - usage[block[b] + choice[node]]
                         change[begin[b]] += more
                         change[end[b]] -= more
-            new_over, running = 0.0, 0
-            for m in range(moments):
+                        low, high = min(low, begin[b]), max(high, end[b])
+            new_over, running = over, 0
+            for m in range(low, high):
                 running += change[m]
-                new_over += max(0, used[m] + running - capacity[m])
+                change[m] = running
+                new_over += max(0, used[m] + running - capacity[m]) - max(0, used[m] - capacity[m])
             # 6. Accept what costs no more, with bytes above the capacity at the penalty, and at
             # times what costs more (simulated annealing).
             allowed = -temperature * np.log(1.0 - np.random.random())
             if gain + penalty[0] * (new_over - over) <= allowed:
-                running = 0
-                for m in range(moments):
-                    running += change[m]
-                    used[m] += running
+                for m in range(low, high):
+                    used[m] += change[m]
+                if new_over > 0 or over > 0:
+                    for m in range(low, moments):
+                        full[m + 1] = full[m] + (used[m] > capacity[m])
                 for i in range(members):
                     choice[member[i]] = state[i]
                 now += gain
                 over = new_over
-                if over == 0.0 and now < least:
+                if over == 0 and now < least:
                     least = now
                     best[:] = choice
+            change[low : high + 1] = 0
         for i in range(members):
             place[member[i]] = -1
-        penalty[0] *= 0.98 if over == 0.0 else 1.01
+        penalty[0] *= 0.98 if over == 0 else 1.01
     return least

@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from harness.contract import InfeasibleDecision
-from planners.placement.problem import Choice, Ints, PlacementProblem
+from planners.placement.problem import Bools, Choice, Ints, PlacementProblem
 
 F = TypeVar("F", bound=Callable[..., Any])
 Number = TypeVar("Number", np.int64, np.float64)
@@ -20,6 +20,7 @@ Number = TypeVar("Number", np.int64, np.float64)
 BARRED = 2**50
 """The cost of a forbidden state or pair; every larger cost of a file counts as forbidden."""
 
+_MOST_EVENTS = 1000  # a moment is compared with others until so many blocks begin or end
 _NONE = np.zeros(0, dtype=np.int64)
 
 
@@ -164,21 +165,21 @@ def tightened(graph: Graph) -> Graph:
     capacity = graph.capacity - graph.spread(least)
     if capacity.min(initial=0) < 0:
         raise InfeasibleDecision("Even the smallest states do not fit into memory.")
-    # 2. Moments at which even the largest states of all blocks fit cannot bind. Of the moments
-    # between two starts or ends of blocks that vary, only the tightest can bind.
-    binds = graph.spread(most - least) > capacity
-    varies = (most > least) & (graph.end > graph.begin)
-    changes = np.zeros(len(capacity) + 1, dtype=bool)
-    changes[graph.begin[varies]] = changes[graph.end[varies]] = True
-    stretch = np.cumsum(changes[:-1])
-    order = np.lexsort((capacity, stretch))
-    order = order[binds[order]]
-    _, tightest = np.unique(stretch[order], return_index=True)
-    kept = np.sort(order[tightest])
+    # 2. Moments at which even the largest states of all blocks fit cannot bind. Neither can those
+    # whose limit follows from another moment's.
+    kept = np.flatnonzero(graph.spread(most - least) > capacity)
+    begin, end = np.searchsorted(kept, graph.begin), np.searchsorted(kept, graph.end)
+    binds = np.ones(len(kept), dtype=np.bool_)
+    events = np.concatenate([begin, end])
+    order = np.argsort(events, kind="stable")
+    first_event = np.searchsorted(events[order], np.arange(len(kept) + 2))
+    varying = graph._replace(block=begins, usage=usage, capacity=capacity[kept])
+    mark_implied(varying, order, first_event, binds)
+    kept = kept[binds]
     # 3. Blocks that are alive at no such moment do not matter. Blocks of a node that are alive at
     # the same moments become one.
     begin, end = np.searchsorted(kept, graph.begin), np.searchsorted(kept, graph.end)
-    matters = np.flatnonzero(varies & (end > begin))
+    matters = np.flatnonzero((most > least) & (end > begin))
     moments = len(kept) + 1
     key = ((graph.owner * moments + begin) * moments + end)[matters]
     _, at, which = np.unique(key, return_index=True, return_inverse=True)
@@ -210,3 +211,45 @@ def tightened(graph: Graph) -> Graph:
         message=begins_of(graph.widths[ends]),
         first_block=np.searchsorted(owner, nodes),
     )
+
+
+@compiled
+def mark_implied(graph: Graph, events: Ints, first_event: Ints, binds: Bools) -> None:
+    """Mark each moment whose limit on memory follows from that of another moment.
+
+    At moment i a choice uses at most what it uses at moment j, and for each node the largest
+    difference between its bytes at i and at j. Those before moment j and from it on differ by the
+    blocks that begin or end there: `events` has the number of a block for its begin, and with the
+    number of all blocks added for its end.
+    """
+    first, usage, capacity, blocks = graph.first, graph.usage, graph.capacity, len(graph.owner)
+    if not len(capacity):
+        return
+    more, most = np.zeros(first[-1], np.int64), np.zeros(len(first) - 1, np.int64)
+    touched, least = np.empty(2 * blocks, np.int64), np.min(capacity)
+    for way in range(2):
+        for i in range(len(capacity)):
+            j, total, count = i, 0, 0
+            # No moment has a capacity below the least, so a larger difference hardly helps.
+            while binds[i] and total + least <= capacity[i] and count < _MOST_EVENTS:
+                j += 1 if way == 0 else -1
+                if j < 0 or j == len(capacity):
+                    break
+                border = j if way == 0 else j + 1
+                for at in range(first_event[border], first_event[border + 1]):
+                    is_begin = events[at] < blocks
+                    b = events[at] % blocks
+                    node, sign = graph.owner[b], -1 if is_begin == (way == 0) else 1
+                    total -= most[node]
+                    most[node] = -(2**62)
+                    for s in range(first[node + 1] - first[node]):
+                        more[first[node] + s] += sign * usage[graph.block[b] + s]
+                        most[node] = max(most[node], more[first[node] + s])
+                    total += most[node]
+                    touched[count] = node
+                    count += 1
+                if binds[j] and total + capacity[j] <= capacity[i]:
+                    binds[i] = False
+            for node in touched[:count]:
+                most[node] = 0
+                more[first[node] : first[node + 1]] = 0
