@@ -1,6 +1,7 @@
 """Muon on sharded matrices: owners, what is sent, and the same steps as on whole matrices."""
 
 import math
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -27,10 +28,10 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.optim import AdamW, Muon
 
-from planners.dtensor.optimizer.muon import ELEMENTS, MuonStep
+from planners.dtensor.optimizer.muon import ELEMENTS, step
 from planners.dtensor.optimizer.muon_buckets import (
     Matrix,
-    buckets_of,
+    cut_in_buckets,
     group_of,
     matrix_of,
     size_of,
@@ -80,7 +81,7 @@ def test_every_matrix_has_an_owner_and_no_assignment_is_below_the_bound(costs, r
 def test_the_slowest_rank_is_near_the_bound(shapes, ranks):
     """All buckets of two published models together take the slowest ranks at most 2 % longer."""
     costs = [newton_schulz_flops(*shape) for shape in shapes]
-    buckets = buckets_of(nowhere(shapes, ranks), 0, ranks, ELEMENTS)
+    buckets = cut_in_buckets(nowhere(shapes, ranks), 0, ranks, ELEMENTS)
     assert sum(bucket.owners.largest for bucket in buckets) <= 1.02 * least_largest(costs, ranks)
 
 
@@ -94,7 +95,7 @@ def test_parts_are_where_torch_has_them(mesh_shape, placements, rows, columns):
     """Each rank's part of a matrix is the one that torch computes for its coordinate."""
     mesh = mesh_of(*mesh_shape)
     spec = sharded(mesh, (rows, columns), placements)._spec
-    matrix = matrix_of(spec, group_of(mesh))
+    matrix = matrix_of(spec)
     for rank, part in enumerate(matrix.parts):
         coordinate = (mesh.mesh == rank).nonzero()[0].tolist()
         shape, offset = _compute_local_shape_and_global_offset(
@@ -135,7 +136,7 @@ def test_buckets_are_bounded(shapes, ranks):
     most = 1600 if shapes == FLAT else 10
     places = []
     matrices = nowhere(shapes, ranks)
-    of_all = [buckets_of(matrices, rank, ranks, most) for rank in range(ranks)]
+    of_all = [cut_in_buckets(matrices, rank, ranks, most) for rank in range(ranks)]
     for bucket in zip(*of_all, strict=True):
         of_ranks = [[math.prod(shape) for shape in of.owned.values()] for of in bucket]
         sizes = [size for of in of_ranks for size in of]
@@ -173,7 +174,7 @@ def test_a_bucket_has_two_collectives_and_is_updated_when_it_is_sent():
         noted("all_reduce", dist.all_reduce),
         noted("all_to_all_single", dist.all_to_all_single),
     ):
-        accelerated._step = MuonStep(elements=12)  # a bucket for each matrix
+        accelerated._step = partial(step, elements=12)  # a bucket for each matrix
         accelerated.clip_grad_norm_(weights, 1.0)
         optimizer.step()
     names = [name for name, _ in made]
@@ -273,7 +274,7 @@ def check_steps(mesh, options):
         ]
         by_torch, ours = Muon(whole, **options), Muon(parts, **options)
         with accelerate_optimizer(ours) as accelerated:
-            accelerated._step = MuonStep(elements)
+            accelerated._step = partial(step, elements=elements)
             for _ in range(3):
                 for w, part, (shape, of) in zip(whole, parts, cases, strict=True):
                     w.grad = torch.randn(shape)
@@ -322,8 +323,8 @@ def train(distribute, folder=None):
     switched = [accelerate_optimizer(each) for each in (muon, adamw) if folder]
     clip = switched[0].clip_grad_norm_ if switched else nn.utils.clip_grad_norm_
     losses = []
-    for step in range(STEPS):
-        batch = torch.randn(4, 6, generator=torch.Generator().manual_seed(step))
+    for number in range(STEPS):
+        batch = torch.randn(4, 6, generator=torch.Generator().manual_seed(number))
         loss = nn.functional.mse_loss(model(batch), batch.sin())
         loss.backward()
         clip(model.parameters(), 1e9)  # so large that no gradient changes
@@ -331,7 +332,7 @@ def train(distribute, folder=None):
         adamw.step()
         model.zero_grad()
         losses.append(loss.item())
-        if folder and step == STEPS // 2:
+        if folder and number == STEPS // 2:
             state = {"muon": get_optimizer_state_dict(model, muon)}
             dcp.save(state, checkpoint_id=folder)
             for each in muon.state.values():

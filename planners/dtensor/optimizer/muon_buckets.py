@@ -26,7 +26,7 @@ class Matrix(NamedTuple):
 
     Attributes:
         shape: the rows and columns of the whole matrix.
-        parts: the part of each rank of the group, maybe an empty one.
+        parts: the part of each rank, in ascending order, maybe an empty one.
         copy: the number of each rank's copy. The ranks with the same number have each part once.
     """
 
@@ -68,11 +68,11 @@ class Bucket(NamedTuple):
 
 
 def group_of(mesh: DeviceMesh) -> Any:
-    """Return a process group of all ranks of a mesh; makes one if there is none."""
-    if mesh.ndim == 1:
-        return mesh.get_group()
+    """Return a process group of a mesh's ranks in ascending order; makes one if there is none."""
     ranks, world = sorted(mesh.mesh.flatten().tolist()), dist.group.WORLD
-    return world if len(ranks) == dist.get_world_size() else _made_group(tuple(ranks), world)
+    group = mesh.get_group() if mesh.ndim == 1 else world
+    is_of_mesh = dist.get_process_group_ranks(group) == ranks
+    return group if is_of_mesh else _made_group(tuple(ranks), world)
 
 
 @lru_cache  # a group has a communicator, and torch keeps it: one for all optimizers and switches
@@ -80,7 +80,8 @@ def _made_group(ranks: tuple[int, ...], _: Any) -> Any:
     return dist.new_group(ranks, use_local_synchronization=True)
 
 
-def matrix_of(spec: DTensorSpec, group: Any) -> Matrix | None:
+@lru_cache  # the matrices of a model have few shapes and placements
+def matrix_of(spec: DTensorSpec) -> Matrix | None:
     """Return the parts of a DTensor with these placements; None if they are no rectangles."""
     mesh, size = spec.mesh, spec.mesh.size()
     try:  # a strided shard is a plain one after the later dimensions of the mesh, or unknown
@@ -91,7 +92,8 @@ def matrix_of(spec: DTensorSpec, group: Any) -> Matrix | None:
     copied = [at for at, of in enumerate(spec.placements) if type(of) is Replicate]
     parts, copy = [(slice(0), slice(0))] * size, [0] * size
     coordinates = product(*map(range, mesh.shape))
-    for rank, coordinate in zip(mesh.mesh.flatten().tolist(), coordinates, strict=True):
+    ranks = zip(mesh.mesh.flatten().tolist(), coordinates, strict=True)
+    for place, (_, coordinate) in enumerate(sorted(ranks)):
         ranges = []
         for dimension, length in enumerate(spec.shape):
             start = 0
@@ -101,14 +103,24 @@ def matrix_of(spec: DTensorSpec, group: Any) -> Matrix | None:
                 )
                 start += offset
             ranges.append(slice(start, start + length))
-        place = dist.get_group_rank(group, rank)
         parts[place] = (ranges[0], ranges[1])
         for at in copied:
             copy[place] = copy[place] * mesh.shape[at] + coordinate[at]
     return Matrix(tuple(spec.shape), tuple(parts), tuple(copy))
 
 
-def buckets_of(matrices: Sequence[Matrix], rank: int, ranks: int, most: int) -> list[Bucket]:
+@lru_cache  # the matrices of a group are the same in each step, as a rule
+def buckets_of(
+    specs: tuple[DTensorSpec, ...], rank: int, ranks: int, most: int
+) -> Sequence[Bucket]:
+    """Return the buckets of DTensors that `matrix_of` knows, as `cut_in_buckets` does."""
+    matrices = [matrix for spec in specs if (matrix := matrix_of(spec)) is not None]
+    return cut_in_buckets(matrices, rank, ranks, most)
+
+
+def cut_in_buckets(
+    matrices: Sequence[Matrix], rank: int, ranks: int, most: int
+) -> Sequence[Bucket]:
     """Return the matrices in buckets of at most `most` elements for each rank, in the mean.
 
     A matrix that is larger has a bucket of its own. No rank owns more than twice `most` of a
