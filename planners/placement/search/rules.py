@@ -202,21 +202,44 @@ def mark_dominated(graph: Graph, halves: Halves, waits: Bools, alive: Bools) -> 
     """Mark each state of the waiting nodes as dead that another one dominates."""
     first, cost, pairs = graph.first, graph.cost, graph.pairs
     first_block, block, usage = graph.first_block, graph.block, graph.usage
+    suits = np.zeros(len(halves.node), dtype=np.int64)
     for node in range(len(waits)):
         width = first[node + 1] - first[node] if waits[node] else 0
         mine = alive[first[node] : first[node] + width]
+        begin, end = graph.first_half[node], graph.first_half[node + 1]
         for s in range(width):
+            # 1. The state of each neighbour that suits s best. With these states alone, most other
+            # states cost more than s, which saves trying all states of the neighbours.
+            for at in range(begin, end):
+                half = graph.halves[at]
+                other, row = halves.other[half], halves.begin[half] + s * halves.own[half]
+                least = BARRED
+                for x in range(first[other + 1] - first[other]):
+                    value = pairs[row + x * halves.across[half]]
+                    if value < least and alive[first[other] + x]:
+                        suits[at], least = x, value
             for t in range(width):
                 if s == t or not mine[s] or not mine[t]:
                     continue
                 worse = cost[first[node] + t] - cost[first[node] + s]
-                # 1. State t must use no more bytes in any block.
+                for at in range(begin, end):
+                    half = graph.halves[at]
+                    column = halves.begin[half] + suits[at] * halves.across[half]
+                    new = pairs[column + t * halves.own[half]]
+                    worse += new - pairs[column + s * halves.own[half]]
+                    if new >= BARRED:
+                        worse = BARRED
+                        break
+                if worse > 0:
+                    continue
+                # 2. State t must use no more bytes in any block.
+                worse = cost[first[node] + t] - cost[first[node] + s]
                 for b in range(first_block[node], first_block[node + 1]):
                     if usage[block[b] + t] > usage[block[b] + s]:
                         worse = BARRED
                         break
-                # 2. Its cost must not be higher with the worst states of all neighbours.
-                for at in range(graph.first_half[node], graph.first_half[node + 1]):
+                # 3. Its cost must not be higher with the worst states of all neighbours.
+                for at in range(begin, end):
                     if worse >= BARRED:
                         break
                     half = graph.halves[at]
