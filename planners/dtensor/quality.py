@@ -15,7 +15,7 @@ from harness.contract import Explanation, Question, Section, UsageError
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.dispatch.torch_path import PROPAGATOR
 from planners.dtensor.optimizer.muon import ELEMENTS
-from planners.dtensor.optimizer.muon_layout import buckets_of, group_of, matrix_of
+from planners.dtensor.optimizer.muon_buckets import buckets_of, group_of, matrix_of
 from planners.dtensor.optimizer.muon_owners import least_largest, newton_schulz_flops
 from planners.dtensor.problem import DTensorProblem
 from planners.dtensor.programs.world import playing_one_rank
@@ -68,8 +68,9 @@ def _work(weights: Sequence[torch.Tensor], *, has_owners: bool) -> Mapping[str, 
     costs, ranks = [newton_schulz_flops(*weight.shape) for weight in weights], mesh.size()
     slowest = sum(costs)
     if has_owners:
-        parts = (matrix_of(weight._spec, group_of(mesh)) for weight in weights)
-        buckets = buckets_of([part for part in parts if part is not None], ranks, ELEMENTS)
+        found = (matrix_of(weight._spec, group_of(mesh)) for weight in weights)
+        matrices = [matrix for matrix in found if matrix is not None]
+        buckets = buckets_of(matrices, 0, ranks, ELEMENTS)
         slowest = sum(bucket.owners.largest for bucket in buckets)
     mean = sum(costs) / ranks
     return {"slowest_rank": slowest / mean, "slowest_bound": least_largest(costs, ranks) / mean}
