@@ -16,21 +16,9 @@ from harness.contract import InfeasibleDecision
 from planners.placement.problem import Bools, Choice, Ints
 from planners.placement.search import rules
 from planners.placement.search.graph import BARRED, Graph, begins_of, counting, tightened
+from planners.placement.search.rules import Step
 
 Rule = TypeVar("Rule", bound=Callable[..., object])
-
-
-class Step(NamedTuple):
-    """The way back from a smaller graph to the one before.
-
-    Attributes:
-        into: the new node that each old node became, or became a part of.
-        at, states: for each old node, where its states by the new node's state begin, and they.
-    """
-
-    into: Ints
-    at: Ints
-    states: Ints
 
 
 class Reduced(NamedTuple):
@@ -150,28 +138,21 @@ class Reduction:
         offset = begins_of(widths[tail] * widths[head])
         target = np.full(len(u), -1)
         target[between] = which
-        pairs = np.zeros(offset[-1], dtype=np.int64)
-        rule = self._loop(rules.add_matrices)
-        rule(graph, is_live, *step, first, target, offset, costs, pairs)
         # 3. Blocks of memory.
         lengths, _, old_states = self._states(step, graph.owner, widths)
-        self.graph = tightened(
-            Graph(
-                first=first,
-                cost=costs,
-                tail=tail,
-                head=head,
-                offset=offset,
-                pairs=pairs,
-                owner=step.into[graph.owner],
-                begin=graph.begin,
-                end=graph.end,
-                block=begins_of(lengths)[:-1],
-                usage=graph.usage[np.repeat(graph.block, lengths) + old_states],
-                capacity=graph.capacity,
-                constant=graph.constant,
-            )
+        new = graph._replace(
+            first=first,
+            cost=costs,
+            tail=tail,
+            head=head,
+            offset=offset,
+            pairs=np.zeros(offset[-1], dtype=np.int64),
+            owner=step.into[graph.owner],
+            block=begins_of(lengths)[:-1],
+            usage=graph.usage[np.repeat(graph.block, lengths) + old_states],
         )
+        self._loop(rules.add_matrices)(graph, is_live, step, new, target)
+        self.graph = tightened(new)
         self.halves = rules.halves_of(self.graph)
         self.steps.append(step)
         # 4. Dominance has to look at what changed, and at its neighbours.

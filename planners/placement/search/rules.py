@@ -28,6 +28,19 @@ class Halves(NamedTuple):
     across: Ints
 
 
+class Step(NamedTuple):
+    """The way back from a smaller graph to the one before.
+
+    Attributes:
+        into: the new node that each old node became, or became a part of.
+        at, states: for each old node, where its states by the new node's state begin, and they.
+    """
+
+    into: Ints
+    at: Ints
+    states: Ints
+
+
 def halves_of(graph: Graph) -> Halves:
     """Return the two halves of every edge, that of its tail first."""
     ends = np.stack([graph.tail, graph.head], axis=1)
@@ -157,42 +170,31 @@ def merge(halves: Halves, follows: Bools, nodes: int) -> Ints:
 
 
 @compiled
-def add_matrices(
-    graph: Graph,
-    is_live: Bools,
-    into: Ints,
-    at: Ints,
-    states: Ints,
-    first: Ints,
-    target: Ints,
-    offset: Ints,
-    cost: Ints,
-    pairs: Ints,
-) -> None:
-    """Add the matrices of live edges to those of new edges, or inside a node to its costs.
+def add_matrices(graph: Graph, is_live: Bools, step: Step, new: Graph, target: Ints) -> None:
+    """Add the matrices of live edges to the new graph's edges, or to its costs inside a node.
 
-    `into`, `at` and `states` are those of the step to the new graph, which has `first` and
-    `offset`; `target` is the new edge of each edge.
+    `target` is the new edge of each edge between two nodes.
     """
+    into, at, states = step.into, step.at, step.states
     for edge in range(len(target)):
         if not is_live[edge]:
             continue
         u, v = graph.tail[edge], graph.head[edge]
         columns = graph.first[v + 1] - graph.first[v]
         a, b = into[u], into[v]
-        rows_of_a, rows_of_b = first[a + 1] - first[a], first[b + 1] - first[b]
+        rows_of_a, rows_of_b = new.first[a + 1] - new.first[a], new.first[b + 1] - new.first[b]
         for s in range(rows_of_a):
             row = graph.offset[edge] + states[at[u] + s] * columns
             if a == b:
-                value = graph.pairs[row + states[at[v] + s]]
-                place = first[a] + s
-                cost[place] = BARRED if value >= BARRED else min(cost[place] + value, BARRED)
+                place, value = new.first[a] + s, graph.pairs[row + states[at[v] + s]]
+                # Costs may be negative, so a forbidden one is not a large summand.
+                new.cost[place] = BARRED if value >= BARRED else new.cost[place] + value
                 continue
             for t in range(rows_of_b):
                 place = s * rows_of_b + t if a < b else t * rows_of_a + s
-                place += offset[target[edge]]
-                value = graph.pairs[row + states[at[v] + t]]
-                pairs[place] = min(pairs[place] + value, BARRED)
+                place += new.offset[target[edge]]
+                value = new.pairs[place] + graph.pairs[row + states[at[v] + t]]
+                new.pairs[place] = min(value, BARRED)
 
 
 @compiled
@@ -200,21 +202,44 @@ def mark_dominated(graph: Graph, halves: Halves, waits: Bools, alive: Bools) -> 
     """Mark each state of the waiting nodes as dead that another one dominates."""
     first, cost, pairs = graph.first, graph.cost, graph.pairs
     first_block, block, usage = graph.first_block, graph.block, graph.usage
+    suits = np.zeros(len(halves.node), dtype=np.int64)
     for node in range(len(waits)):
         width = first[node + 1] - first[node] if waits[node] else 0
         mine = alive[first[node] : first[node] + width]
+        begin, end = graph.first_half[node], graph.first_half[node + 1]
         for s in range(width):
+            # 1. The state of each neighbour that suits s best. With these states alone, most other
+            # states cost more than s, which saves trying all states of the neighbours.
+            for at in range(begin, end):
+                half = graph.halves[at]
+                other, row = halves.other[half], halves.begin[half] + s * halves.own[half]
+                least = BARRED
+                for x in range(first[other + 1] - first[other]):
+                    value = pairs[row + x * halves.across[half]]
+                    if value < least and alive[first[other] + x]:
+                        suits[at], least = x, value
             for t in range(width):
                 if s == t or not mine[s] or not mine[t]:
                     continue
                 worse = cost[first[node] + t] - cost[first[node] + s]
-                # 1. State t must use no more bytes in any block.
+                for at in range(begin, end):
+                    half = graph.halves[at]
+                    column = halves.begin[half] + suits[at] * halves.across[half]
+                    new = pairs[column + t * halves.own[half]]
+                    worse += new - pairs[column + s * halves.own[half]]
+                    if new >= BARRED:
+                        worse = BARRED
+                        break
+                if worse > 0:
+                    continue
+                # 2. State t must use no more bytes in any block.
+                worse = cost[first[node] + t] - cost[first[node] + s]
                 for b in range(first_block[node], first_block[node + 1]):
                     if usage[block[b] + t] > usage[block[b] + s]:
                         worse = BARRED
                         break
-                # 2. Its cost must not be higher with the worst states of all neighbours.
-                for at in range(graph.first_half[node], graph.first_half[node + 1]):
+                # 3. Its cost must not be higher with the worst states of all neighbours.
+                for at in range(begin, end):
                     if worse >= BARRED:
                         break
                     half = graph.halves[at]
