@@ -3,7 +3,8 @@
 from shardbench import Planner, accelerate, capture
 
 Importing shardbench loads no library and none of its other modules. The first use of a name imports
-the object from its module in `_HOMES`: it prints, pickles and compares as that module's object.
+the object from its module in `_HOMES`: it prints, pickles and compares as that module's object. A
+star import gives the names whose libraries are installed.
 """
 
 from importlib import import_module
@@ -25,21 +26,21 @@ if TYPE_CHECKING:  # for mypy and editors; at run time, the table below counts
     from planners.placement.drop_in.accelerate import accelerate_autoparallel
     from shardbench.step import compare_step
 
-__all__ = [
-    "JsonPlanLoader",
-    "PlanCache",
-    "Planner",
-    "PlannerProvider",
-    "accelerate",
-    "accelerate_autoparallel",
-    "accelerate_colossalai",
-    "accelerate_experts",
-    "accelerate_optimizer",
-    "calibrated_estimators",
-    "capture",
-    "compare_step",
-    "plan_constraints",
-]
+    __all__ = [
+        "JsonPlanLoader",
+        "PlanCache",
+        "Planner",
+        "PlannerProvider",
+        "accelerate",
+        "accelerate_autoparallel",
+        "accelerate_colossalai",
+        "accelerate_experts",
+        "accelerate_optimizer",
+        "calibrated_estimators",
+        "capture",
+        "compare_step",
+        "plan_constraints",
+    ]
 
 _HOMES = {
     "JsonPlanLoader": "planners.embedding.plan_files.loader:JsonPlanLoader",
@@ -75,6 +76,8 @@ def __getattr__(name: str) -> Any:
         from importlib import metadata  # takes as long to import as everything else together
 
         return metadata.version("shardbench")
+    if name == "__all__":  # of a star import
+        return [each for each in _HOMES if _is_importable(each)]
     if name not in _HOMES:
         raise AttributeError(f"module 'shardbench' has no attribute '{name}'")
     module, _, attribute = _HOMES[name].partition(":")
@@ -94,6 +97,14 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def _is_importable(name: str) -> bool:
+    try:
+        __getattr__(name)
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
 def _check_own_packages() -> None:
     """Raise ImportError if another project's package hides `harness`, `planners` or `reports`."""
     root = Path(__file__).resolve().parents[1]
@@ -105,4 +116,4 @@ def _check_own_packages() -> None:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES})

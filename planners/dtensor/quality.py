@@ -15,7 +15,7 @@ from harness.contract import Explanation, Question, Section, UsageError
 from planners.dtensor.decision import Decision, Redistribution
 from planners.dtensor.dispatch.torch_path import PROPAGATOR
 from planners.dtensor.optimizer.muon import ELEMENTS
-from planners.dtensor.optimizer.muon_layout import buckets_of, group_of, matrix_of
+from planners.dtensor.optimizer.muon_buckets import buckets_of
 from planners.dtensor.optimizer.muon_owners import least_largest, newton_schulz_flops
 from planners.dtensor.problem import DTensorProblem
 from planners.dtensor.programs.world import playing_one_rank
@@ -44,16 +44,18 @@ class MoveCost(NamedTuple):
 
 
 def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
-    """Return the family's qualities: costs in microseconds, and a number of ops."""
-    with playing_one_rank(problem.ranks_per_host):
-        costs = _move_costs(decision)
-    figures = {
-        "redistribute_us": sum((cost.us for cost in costs), start=0.0),
-        "cheapest_us": sum((cost.cheapest_us for cost in costs), start=0.0),
-        "worse_decisions": float(sum(cost.is_worse for cost in costs)),
-    }
-    if problem.program.is_muon and (optimizer := problem.program.optimizer):
-        weights = optimizer.param_groups[0]["params"]
+    """Return the family's qualities: costs in microseconds and a number of ops, or Muon's work."""
+    program, figures = problem.program, {}
+    if program.compares_moves or not program.is_muon:  # owners replace the moves of Muon's step
+        with playing_one_rank(problem.ranks_per_host):
+            costs = _move_costs(decision)
+        figures = {
+            "redistribute_us": sum((cost.us for cost in costs), start=0.0),
+            "cheapest_us": sum((cost.cheapest_us for cost in costs), start=0.0),
+            "worse_decisions": float(sum(cost.is_worse for cost in costs)),
+        }
+    if program.is_muon and program.optimizer is not None:
+        weights = program.optimizer.param_groups[0]["params"]
         if weights := [weight for weight in weights if isinstance(weight, DTensor)]:
             figures |= _work(weights, has_owners=decision.has_owners)
     return figures
@@ -64,13 +66,11 @@ def _work(weights: Sequence[torch.Tensor], *, has_owners: bool) -> Mapping[str, 
 
     Without owners, every rank orthogonalises all matrices.
     """
-    mesh = weights[0]._spec.mesh
-    costs, ranks = [newton_schulz_flops(*weight.shape) for weight in weights], mesh.size()
+    specs = tuple(weight._spec for weight in weights)
+    costs, ranks = [newton_schulz_flops(*spec.shape) for spec in specs], specs[0].mesh.size()
     slowest = sum(costs)
     if has_owners:
-        parts = (matrix_of(weight._spec, group_of(mesh)) for weight in weights)
-        buckets = buckets_of([part for part in parts if part is not None], ranks, ELEMENTS)
-        slowest = sum(bucket.owners.largest for bucket in buckets)
+        slowest = sum(bucket.owners.largest for bucket in buckets_of(specs, 0, ranks, ELEMENTS))
     mean = sum(costs) / ranks
     return {"slowest_rank": slowest / mean, "slowest_bound": least_largest(costs, ranks) / mean}
 

@@ -1,8 +1,10 @@
 """Generated problems: a model of repeated blocks, forward and back, with shardings of each op."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from planners.placement.problem import FORBIDDEN, Ints, PlacementProblem
+from planners.placement.problem import FORBIDDEN, Ints, PlacementProblem, peak_of
 from planners.placement.workloads import BlocksParameters
 
 _STATES_OF_ALL = 3
@@ -53,8 +55,9 @@ def generated(name: str, asked: BlocksParameters) -> PlacementProblem:
         edges.append((u, nodes - 1 - u))
         parts.append(_conversions(random, way, way, size[u % per_block]))
     usage = np.concatenate([usages[op] for op in of_op]).astype(np.int64)
+    smallest = np.array([np.argmin(usages[op]) for op in of_op])
     tail, head = np.array(edges, dtype=np.int64).T.copy()
-    return PlacementProblem(
+    problem = PlacementProblem(
         name=name,
         first=first,
         cost=np.concatenate([costs[op] for op in of_op]).astype(np.int64),
@@ -65,8 +68,10 @@ def generated(name: str, asked: BlocksParameters) -> PlacementProblem:
         head=head,
         offset=np.concatenate([[0], np.cumsum([part.size for part in parts])]),
         pairs=np.concatenate([part.ravel() for part in parts]),
-        limit=int(_least_peak(first, usage, start, end) * (1 + asked.spare)),
+        limit=0,
     )
+    least = peak_of(problem, smallest)
+    return replace(problem, limit=int(least * (1 + asked.spare)))
 
 
 def _conversions(random: np.random.Generator, ways: Ints, other_ways: Ints, size: float) -> Ints:
@@ -78,12 +83,3 @@ def _conversions(random: np.random.Generator, ways: Ints, other_ways: Ints, size
     matrix[:, 0] = np.minimum(matrix[:, 0], int(100 * size))  # replicating is always possible
     matrix[0, :] = np.minimum(matrix[0, :], int(100 * size))
     return matrix
-
-
-def _least_peak(first: Ints, usage: Ints, start: Ints, end: Ints) -> int:
-    """Return the peak of the smallest states."""
-    least = np.minimum.reduceat(usage, first[:-1])
-    change = np.zeros(int(end.max()) + 1, dtype=np.int64)
-    np.add.at(change, start, least)
-    np.subtract.at(change, end, least)
-    return int(np.cumsum(change).max())

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from msgspec import Struct, to_builtins
-
 from harness.contract import Planning, RankTable
 from planners.placement.implementation import quality
 from planners.placement.problem import PlacementProblem, Plan, peak_of
@@ -11,22 +9,15 @@ from planners.placement.problem import PlacementProblem, Plan, peak_of
 _GIB = 2**30
 
 
-class PlanDocument(Struct, frozen=True, kw_only=True):
-    """A plan as `shardbench plan` writes it; `states` is the form that the contest takes."""
-
-    format: str = "shardbench-states"
-    version: int = 1
-    problem: str
-    quality: dict[str, float]
-    states: list[int]
-
-
 def document(problem: PlacementProblem, decision: Plan) -> dict[str, Any]:
-    """Return a plan as plain JSON types, in the form of `PlanDocument`."""
-    rated = dict(quality(problem, decision))
-    made = PlanDocument(problem=problem.name, quality=rated, states=decision.choice.tolist())
-    builtins: dict[str, Any] = to_builtins(made)
-    return builtins
+    """Return a plan as `shardbench plan` writes it; `states` is the form that the contest takes."""
+    return {
+        "format": "shardbench-states",
+        "version": 1,
+        "problem": problem.name,
+        "quality": dict(quality(problem, decision)),
+        "states": decision.choice.tolist(),
+    }
 
 
 def _ranks(problem: PlacementProblem, decision: Plan) -> RankTable:

@@ -25,7 +25,7 @@ def test_importing_it_imports_nothing_else():
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*shardbench.__all__} - {"accelerate_autoparallel", "accelerate_colossalai"})
+    "name", sorted({*shardbench._HOMES} - {"accelerate_autoparallel", "accelerate_colossalai"})
 )
 def test_a_name_is_the_object_of_its_module(name):
     """Names print, pickle and compare as the objects of their modules."""
@@ -47,7 +47,22 @@ def test_types_say_the_same_as_what_runs():
         for alias in node.names
     }
     assert typed == shardbench._HOMES
-    assert shardbench.__all__ == sorted(typed)
+    (exported,) = [
+        ast.literal_eval(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    assert exported == sorted(typed)
+
+
+def test_a_star_import_gives_what_is_installed(monkeypatch):
+    """A library that is missing takes away its own names alone."""
+    monkeypatch.setitem(shardbench._HOMES, "of_a_missing_library", "no_such_library:name")
+    names: dict[str, object] = {}
+    exec("from shardbench import *", names)
+    assert names["Planner"] is shardbench.Planner
+    assert names["accelerate"] is shardbench.accelerate
+    assert "of_a_missing_library" not in names
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 """Random problems that are small enough to try every choice."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -49,8 +50,7 @@ def small_problem(seed: int, nodes: int = 6) -> PlacementProblem:
         seconds=60.0,  # a search ends with its proof, long before
     )
     least = min(peak_of(problem, choice) for choice in choices(problem))
-    object.__setattr__(problem, "limit", int(least * 1.2))
-    return problem
+    return replace(problem, limit=int(least * 1.2))
 
 
 def choices(problem: PlacementProblem) -> list[Choice]:

@@ -55,9 +55,9 @@ class accelerate_optimizer(AbstractContextManager["accelerate_optimizer"]):  # n
         self._clip = torch.nn.utils.clip_grad_norm_
         if SUPPORTED.allow("accelerate_optimizer()", torch.__version__, any_release=any_release):
             # Another release of torch may lack names that these modules import.
+            from planners.dtensor.optimizer import muon
             from planners.dtensor.optimizer.clipping import Clipping
             from planners.dtensor.optimizer.local_rule import rule_of, step
-            from planners.dtensor.optimizer.muon import MuonStep
             from planners.dtensor.optimizer.obstacles import RULE
 
             self._clip = Clipping()
@@ -65,7 +65,7 @@ class accelerate_optimizer(AbstractContextManager["accelerate_optimizer"]):  # n
                 self._step = partial(step, rule)
                 optimizer._init_group = self._init_group
             elif type(optimizer) is torch.optim.Muon:
-                self._step = MuonStep()
+                self._step = muon.step
                 optimizer._init_group = self._init_group
             else:
                 count = sum(len(group["params"]) for group in optimizer.param_groups)

@@ -3,17 +3,11 @@
 Every rank decides alike, from shapes alone, so the decision needs no communication.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from heapq import heappop, heappush
-from math import gcd
+from collections.abc import Sequence
 from typing import NamedTuple
 
-_UNITS = 1 << 14
-"""The steps in which a rank's capacity is filled, if the costs have no large common divisor."""
-
-_MARGINS = (0.0, 0.001, 0.003, 0.01, 0.02, 0.04)
-"""How far above the bound a rank's capacity is tried, as a share of the bound."""
+_PRECISION = 0.001
+"""The search for the least capacity of a rank ends at this share of the bound."""
 
 
 class Owners(NamedTuple):
@@ -39,20 +33,26 @@ def newton_schulz_flops(rows: int, columns: int) -> int:
 def assigned(costs: Sequence[int], ranks: int) -> Owners:
     """Return an owner for each cost, and a bound on the largest sum of any assignment.
 
-    1. Largest first, each to the rank with the least so far.
-    2. While that is above the bound: fill rank by rank to a capacity near the bound, each with the
-       largest cost that is left and the others that leave the least room.
+    This is MULTIFIT (Coffman, Garey and Johnson, 1978): the largest costs first, each to the first
+    rank with room for it, and bisection for the least capacity at which all have room.
     """
+    falling = sorted(range(len(costs)), key=lambda at: -costs[at])
     bound = least_largest(costs, ranks)
-    best = _largest_first(costs, ranks)
-    for margin in _MARGINS:
-        if _largest(costs, best) <= bound * (1 + margin):
-            break
-        filled = _filled(costs, ranks, int(bound * (1 + margin)))
-        if filled is not None:
-            best = filled
-            break
-    return Owners(tuple(best), _largest(costs, best), bound)
+    # 1. Each to the rank with the least so far: at most 4/3 of the best assignment (Graham, 1969).
+    loads, owners = [0] * ranks, [0] * len(costs)
+    for at in falling:
+        owners[at] = loads.index(min(loads))
+        loads[owners[at]] += costs[at]
+    # 2. Bisection between the bound and that.
+    low, largest = bound - 1, max(loads)
+    while largest - low > 1 + _PRECISION * bound:
+        capacity = (low + largest) // 2
+        fitted = _first_fit(costs, falling, ranks, capacity)
+        if fitted is None:
+            low = capacity
+        else:
+            owners, largest = fitted
+    return Owners(tuple(owners), largest, bound)
 
 
 def least_largest(costs: Sequence[int], ranks: int) -> int:
@@ -67,62 +67,20 @@ def least_largest(costs: Sequence[int], ranks: int) -> int:
     return max(-(-sum(costs) // ranks), *together, 0)
 
 
-def _largest(costs: Sequence[int], owners: Sequence[int]) -> int:
-    sums = Counter[int]()
-    for cost, rank in zip(costs, owners, strict=True):
-        sums[rank] += cost
-    return max(sums.values(), default=0)
+def _first_fit(
+    costs: Sequence[int], falling: Sequence[int], ranks: int, capacity: int
+) -> tuple[list[int], int] | None:
+    """Return owners with sums of at most `capacity`, and the largest sum; None if a cost is left.
 
-
-def _largest_first(costs: Sequence[int], ranks: int) -> list[int]:
-    owners, loads = [0] * len(costs), [(0, rank) for rank in range(ranks)]
-    for at in sorted(range(len(costs)), key=lambda at: -costs[at]):
-        load, owners[at] = heappop(loads)
-        heappush(loads, (load + costs[at], owners[at]))
-    return owners
-
-
-def _filled(costs: Sequence[int], ranks: int, capacity: int) -> list[int] | None:
-    """Return owners with sums of at most `capacity`; None if some costs are left over."""
-    unit = max(gcd(*costs), -(-capacity // _UNITS))
-    left = Counter(costs)
-    matrices: dict[int, list[int]] = {}
-    for at, cost in enumerate(costs):
-        matrices.setdefault(cost, []).append(at)
-    owners = [0] * len(costs)
-    for rank in range(ranks):
-        if not left:
-            break
-        first = max(left)
-        taken = _best_fill(left - Counter([first]), (capacity - first) // unit, unit)
-        taken[first] += 1
-        for cost, count in taken.items():
-            for _ in range(count):
-                owners[matrices[cost].pop()] = rank
-        left = left - taken
-    return None if left else owners
-
-
-def _best_fill(left: Mapping[int, int], room: int, unit: int) -> Counter[int]:
-    """Return how many of each cost come nearest to `room` units; a cost is rounded up to units.
-
-    A bit at place s says that the sum s can be made. Runs of 1, 2, 4, ... of a cost make all
-    counts of it.
+    `falling` are the places of the costs, those of large costs first.
     """
-    runs: list[tuple[int, int, int]] = []  # cost, count, units
-    for cost in sorted(left, reverse=True):
-        count, rest = 1, left[cost]
-        while rest:
-            run = min(count, rest)
-            runs.append((cost, run, run * -(-cost // unit)))
-            count, rest = 2 * count, rest - run
-    within = (1 << (room + 1)) - 1
-    made = [1]
-    for _, _, units in runs:
-        made.append((made[-1] | made[-1] << units) & within)
-    taken, total = Counter[int](), made[-1].bit_length() - 1
-    for (cost, run, units), before in zip(reversed(runs), reversed(made[:-1]), strict=True):
-        if not before >> total & 1:  # this sum needs the run
-            taken[cost] += run
-            total -= units
-    return taken
+    loads, owners = [0] * ranks, [0] * len(costs)
+    for at in falling:
+        for rank, load in enumerate(loads):
+            if load + costs[at] <= capacity:
+                owners[at] = rank
+                loads[rank] += costs[at]
+                break
+        else:
+            return None
+    return owners, max(loads)

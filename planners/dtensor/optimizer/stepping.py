@@ -8,9 +8,8 @@ from unittest import mock
 import torch
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
-from torch.optim import Optimizer
-from torch.optim._muon import _adjust_lr, _zeropower_via_newtonschulz
-from torch.optim.optimizer import _to_scalar
+from torch.optim import Optimizer, _muon
+from torch.optim._muon import _zeropower_via_newtonschulz
 
 from planners.dtensor.accelerate import hooks_of_fsdp
 from planners.dtensor.optimizer.accelerate import accelerate_optimizer
@@ -61,32 +60,18 @@ def on_plain_tensors(optimizer: Optimizer) -> Iterator[None]:
 
 
 @contextmanager
-def gather_each(optimizer: Any) -> Iterator[None]:
+def gather_each(_: Optimizer) -> Iterator[None]:
     """Inside the context, Muon gathers each update, and every rank orthogonalises all of them.
 
     Training scripts do this by hand.
     """
 
-    def init_group(group: dict[str, Any], *columns: list[Any]) -> Any:
-        returned = type(optimizer)._init_group(optimizer, group, *columns)
-        lr, momentum = _to_scalar(group["lr"]), group["momentum"]
-        for parameter, grad, buffer in zip(*columns, strict=True):
-            buffer.lerp_(grad, 1 - momentum)
-            update = grad.lerp(buffer, momentum) if group["nesterov"] else buffer
-            whole = update.bfloat16().full_tensor()
-            whole = _zeropower_via_newtonschulz(
-                whole, group["ns_coefficients"], group["ns_steps"], group["eps"]
-            )
-            made = DTensor.from_local(whole, parameter.device_mesh, run_check=False).redistribute(
-                placements=parameter.placements
-            )
-            parameter.mul_(1 - lr * group["weight_decay"])
-            parameter.add_(made, alpha=-_adjust_lr(lr, group["adjust_lr_fn"], parameter.shape))
-        for column in columns:
-            column.clear()
-        return returned
+    def gathered(update: Any, *options: Any) -> DTensor:
+        whole = _zeropower_via_newtonschulz(update.bfloat16().full_tensor(), *options)
+        copies = DTensor.from_local(whole, update.device_mesh, run_check=False)
+        return copies.redistribute(placements=update.placements)
 
-    with mock.patch.object(optimizer, "_init_group", init_group):
+    with mock.patch.object(_muon, "_zeropower_via_newtonschulz", gathered):
         yield
 
 

@@ -10,12 +10,11 @@ print(accelerated.info())
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
-from threading import Lock
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -30,6 +29,7 @@ from harness.contract import (
     one_line,
     write_captured,
 )
+from planners.acceleration import Acceleration
 from planners.experts.balancing.few_moves import few_moves
 from planners.experts.drop_in.engines import find_engine
 from planners.experts.implementation import validate
@@ -39,7 +39,6 @@ from planners.experts.workloads import SIZES, Captured, StepRecord
 Mode = Literal["same-placement", "few-moves"]
 
 _MOST_STEPS = 16
-_switch = Lock()
 
 
 class DifferentPlacement(UserWarning):
@@ -53,7 +52,7 @@ class ExpertsInfo(NamedTuple):
     by_upstream: Mapping[str, int]
 
 
-class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa: N801 - a call
+class accelerate_experts(Acceleration):  # noqa: N801 - a call
     """Placements of experts by compiled code, in vLLM's and SGLang's rebalancing of this process.
 
     Mode `same-placement` returns what the engine's policy returns, to the last bit. Mode
@@ -99,33 +98,20 @@ class accelerate_experts(AbstractContextManager["accelerate_experts"]):  # noqa:
         self._mode, self._budget, self._check = mode, budget, check
         self._ours, self._by_upstream = 0, Counter[str]()
         self._distrusted = ""
-        self._end: Callable[[], None] | None = lambda: None
-        if not _switch.acquire(blocking=False):
-            raise UsageError("Experts are accelerated already; stop that one first.")
-        try:
-            release = str(import_module(self._library).__version__)
-            tested = self._engine.releases
-            if tested.allow("accelerate_experts()", release, any_release=any_release):
-                self._accelerated = self._engine.accelerated(release)
-                self._compile()
-                self._end = self._engine.hook(self._decide)
-        except BaseException:
-            self.stop()
-            raise
+        super().__init__("Experts are", partial(self._begin, any_release))
+
+    def _begin(self, any_release: bool) -> Callable[[], None]:
+        """Hook into the engine's policy; return how to end that."""
+        release, tested = str(import_module(self._library).__version__), self._engine.releases
+        if not tested.allow("accelerate_experts()", release, any_release=any_release):
+            return lambda: None
+        self._accelerated = self._engine.accelerated(release)
+        self._compile()
+        return self._engine.hook(self._decide)
 
     def info(self) -> ExpertsInfo:
         """Return the numbers of rebalancings; `stop` keeps them."""
         return ExpertsInfo(self._ours, dict(self._by_upstream))
-
-    def stop(self) -> None:
-        """Leave all further rebalancings to the engine's policy."""
-        end, self._end = self._end, None
-        if end:
-            end()
-            _switch.release()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def _compile(self) -> None:
         """Compile the loops for small problems, so that no rebalancing waits for it."""

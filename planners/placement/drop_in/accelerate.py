@@ -8,14 +8,14 @@ with accelerate_autoparallel(), AutoParallel(model, input_fn, mesh) as parallel:
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
-from threading import Lock
 from typing import Any
 
 from autoparallel.optimize_sharding import ShardingOptimizer
 
-from harness.contract import InfeasibleDecision, Names, ShardbenchError, UsageError, one_line
+from harness.contract import InfeasibleDecision, Names, ShardbenchError, one_line
+from planners.acceleration import Acceleration
 from planners.placement.drop_in.programme import ShardingProgramme
 from planners.placement.files import contest_form
 from planners.placement.problem import PlacementProblem, cost_of
@@ -25,12 +25,8 @@ _SECONDS = 60.0
 _LARGEST_GAP = 1e-6
 _OPTIMAL = 1  # PuLP's status
 
-_switch = Lock()
 
-
-class accelerate_autoparallel(  # noqa: N801 - a call
-    AbstractContextManager["accelerate_autoparallel"]
-):
+class accelerate_autoparallel(Acceleration):  # noqa: N801 - a call
     """Solve AutoParallel's integer programme by shardbench, until `stop` or the end of the block.
 
     The solution has the objective that AutoParallel's own solver has, to one in a million. It is
@@ -42,9 +38,7 @@ class accelerate_autoparallel(  # noqa: N801 - a call
     def __init__(self) -> None:
         self.solved = 0
         self.by_upstream = Counter[str]()
-        if not _switch.acquire(blocking=False):
-            raise UsageError("AutoParallel is accelerated already; stop that one first.")
-        self._end: Callable[[], None] | None = _replacing(self._run)
+        super().__init__("AutoParallel is", lambda: _replacing(self._run))
 
     def _run(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         # AutoParallel adds its last constraints before it calls PuLP.
@@ -73,16 +67,6 @@ class accelerate_autoparallel(  # noqa: N801 - a call
         self.solved += 1
         optimizer.prob.status = optimizer.prob.sol_status = _OPTIMAL
         return _OPTIMAL
-
-    def stop(self) -> None:
-        """Leave all further programmes to AutoParallel's solver."""
-        end, self._end = self._end, None
-        if end:
-            end()
-            _switch.release()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
 
 def _replacing(run: Callable[[Any, Callable[[], Any]], Any]) -> Callable[[], None]:

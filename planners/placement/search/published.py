@@ -9,14 +9,20 @@ from planners.placement.search.descent import descended, smallest
 from planners.placement.search.dual import Dual, proven
 from planners.placement.search.graph import BARRED, Graph, graph_of
 from planners.placement.search.linear import Programme, rounded
+from planners.placement.search.reduction import Reduced, reduced
 
 _SWEEPS = 100
 
 
-def by_descent(problem: PlacementProblem, is_compiled: bool) -> Plan:
-    """Return the plan of coordinate descent from the smallest states."""
+def by_descent(problem: PlacementProblem, is_reduced: bool, is_compiled: bool) -> Plan:
+    """Return the plan of coordinate descent from the smallest states, of the reduced graph or all.
+
+    The loops run compiled or in Python.
+    """
     graph = graph_of(problem)
-    return Plan(descended(graph, smallest(graph), is_compiled))
+    small = reduced(graph, is_compiled) if is_reduced else Reduced(graph)
+    choice = descended(small.graph, smallest(small.graph), is_compiled)
+    return Plan(small.lifted(choice))
 
 
 def by_messages(problem: PlacementProblem) -> Plan:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install AutoParallel with PuLP, which has the solver CBC, and toulbar2, in folders of their own.
+# Install AutoParallel, toulbar2, and PuLP with its solver CBC, in folders of their own.
 #
 # usage: install.sh PYTHON ROOT      e.g. install.sh .venv/bin/python upstreams
 #
@@ -21,4 +21,5 @@ install_release() { # RELEASE FOLDER
 }
 
 fill toulbar2-1.4.0.1 44 install_release pytoulbar2==1.4.0.1
+fill pulp-3.3.0 36 install_release pulp==3.3.0
 fill autoparallel-a54c252 60 install_commit
