@@ -44,16 +44,18 @@ class MoveCost(NamedTuple):
 
 
 def quality(problem: DTensorProblem, decision: Decision) -> Mapping[str, float]:
-    """Return the family's qualities: costs in microseconds, and a number of ops."""
-    with playing_one_rank(problem.ranks_per_host):
-        costs = _move_costs(decision)
-    figures = {
-        "redistribute_us": sum((cost.us for cost in costs), start=0.0),
-        "cheapest_us": sum((cost.cheapest_us for cost in costs), start=0.0),
-        "worse_decisions": float(sum(cost.is_worse for cost in costs)),
-    }
-    if problem.program.is_muon and (optimizer := problem.program.optimizer):
-        weights = optimizer.param_groups[0]["params"]
+    """Return the family's qualities: costs in microseconds and a number of ops, or Muon's work."""
+    program, figures = problem.program, {}
+    if program.compares_moves or not program.is_muon:  # owners replace the moves of Muon's step
+        with playing_one_rank(problem.ranks_per_host):
+            costs = _move_costs(decision)
+        figures = {
+            "redistribute_us": sum((cost.us for cost in costs), start=0.0),
+            "cheapest_us": sum((cost.cheapest_us for cost in costs), start=0.0),
+            "worse_decisions": float(sum(cost.is_worse for cost in costs)),
+        }
+    if program.is_muon and program.optimizer is not None:
+        weights = program.optimizer.param_groups[0]["params"]
         if weights := [weight for weight in weights if isinstance(weight, DTensor)]:
             figures |= _work(weights, has_owners=decision.has_owners)
     return figures

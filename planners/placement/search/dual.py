@@ -64,9 +64,11 @@ class Dual:
         if self._stalled > 25:
             self._stalled, self.step = 0, self.step * 0.7
             self.messages, self.prices = (array.copy() for array in self.best)
-        # 3. Polyak's step along the averaged use of memory above the capacity.
+        # 3. Polyak's step along the averaged use of memory above the capacity. The use of the
+        # states that the bound takes is a supergradient of the bound.
         if len(graph.capacity):
-            self.used = 0.9 * self.used + 0.1 * graph.used_by(choice)
+            of_block = bytes_of_bound(graph, costs, self.pairs, self.messages)
+            self.used = 0.9 * self.used + 0.1 * graph.spread(of_block)
             excess = self.used - graph.capacity
             length = float(excess @ excess)
             goal = target if target < math.inf else _MOST_GAP * abs(bound)
@@ -189,6 +191,53 @@ def pass_messages(
             if way == 1:
                 bound += (1.0 - part * later) * np.min(total[:width])
     return bound
+
+
+@compiled
+def bytes_of_bound(graph: Graph, costs: Floats, pairs: Floats, messages: Floats) -> Floats:
+    """Return the bytes of each block in the minima that make up the bound of `pass_messages`.
+
+    A node keeps a part of its minimum, so this share of it takes the least state. What it collected
+    from a later node takes the state of the later node that was the least for its own state.
+    """
+    first, tail, head, offset = graph.first, graph.tail, graph.head, graph.offset
+    begins, halves, message = graph.first_half, graph.halves, graph.message
+    nodes, shares = len(first) - 1, np.zeros(len(costs))
+    part, kept = np.empty(nodes), np.empty(nodes)
+    for node in range(nodes):
+        degree, earlier = begins[node + 1] - begins[node], 0
+        for half in halves[begins[node] : begins[node + 1]]:
+            other = head[half >> 1] if half & 1 == 0 else tail[half >> 1]
+            earlier += other < node
+        part[node] = 1.0 / max(earlier, degree - earlier, 1)
+        kept[node] = 1.0 - part[node] * earlier
+    for node in range(nodes):
+        # 1. The share that the node keeps itself takes the least state.
+        own = costs[first[node] : first[node + 1]].copy()
+        for half in halves[begins[node] : begins[node + 1]]:
+            own -= messages[message[half] : message[half + 1]]
+        shares[first[node] + np.argmin(own)] += kept[node]
+        # 2. The shares of its states take states of later nodes.
+        for half in halves[begins[node] : begins[node + 1]]:
+            edge, is_tail = half >> 1, half & 1 == 0
+            other = head[edge] if is_tail else tail[edge]
+            columns = first[head[edge] + 1] - first[head[edge]]
+            theirs = message[half ^ 1]
+            for s in range(len(own) if other > node else 0):
+                share = shares[first[node] + s]
+                least, state = np.inf, 0
+                for t in range(first[other + 1] - first[other] if share > 0.0 else 0):
+                    place = s * columns + t if is_tail else t * columns + s
+                    value = pairs[offset[edge] + place] + messages[theirs + t]
+                    if value < least:
+                        least, state = value, t
+                shares[first[other] + state] += part[other] * share
+    of_block = np.zeros(len(graph.owner))
+    for b in range(len(of_block)):
+        begin = first[graph.owner[b]]
+        for s in range(first[graph.owner[b] + 1] - begin):
+            of_block[b] += shares[begin + s] * graph.usage[graph.block[b] + s]
+    return of_block
 
 
 @compiled
