@@ -32,6 +32,11 @@ def applicable(graph: Graph) -> set[str]:
                 if s != t and dominates(graph, node, t, s):
                     rules.add("dominance")
         assert (graph.cost[begin : begin + width] < BARRED).all()
+    for block, (begin, end) in enumerate(zip(graph.begin, graph.end, strict=True)):
+        width = graph.widths[graph.owner[block]]
+        most = graph.usage[graph.block[block] : graph.block[block] + width].max()
+        if most > graph.capacity[begin:end].min():
+            rules.add("no room")
     return rules
 
 

@@ -1,6 +1,7 @@
 """Exact reductions of a graph: every rule keeps a best choice, and a way back to it.
 
-1. Arc consistency: a state goes if it allows no state of a neighbour.
+1. Consistency: a state goes if it allows no state of a neighbour, or does not fit into memory
+   beside the least bytes of all other nodes.
 2. Separable edges: a matrix a[s] + b[t] becomes costs of the states.
 3. Merging: a node whose state follows from a neighbour's state becomes a part of the neighbour.
 4. Dominance: a state goes if another one costs no more, whatever the neighbours choose, and uses
@@ -64,7 +65,7 @@ class Reduction:
         return rule if self.is_compiled else getattr(rule, "py_func", rule)
 
     def _drop_inconsistent(self) -> bool:
-        alive = self.graph.cost < BARRED
+        alive = (self.graph.cost < BARRED) & _with_room(self.graph)
         self._loop(rules.mark_inconsistent)(self.graph, self.halves, alive)
         return self._keep(alive)
 
@@ -169,3 +170,13 @@ class Reduction:
         lengths = widths[step.into[nodes]]
         local = counting(lengths)
         return lengths, local, step.states[np.repeat(step.at[nodes], lengths) + local]
+
+
+def _with_room(graph: Graph) -> Bools:
+    """Return whether each state fits into memory beside the least bytes of all other nodes."""
+    intervals = np.stack([graph.begin, graph.end], axis=1).ravel()
+    room = np.minimum.reduceat(np.append(graph.capacity, 0), intervals)[::2]
+    states, places, block = graph.bytes_of_states()
+    has_room = np.ones(len(graph.cost), dtype=np.bool_)
+    has_room[states[graph.usage[places] > room[block]]] = False
+    return has_room
