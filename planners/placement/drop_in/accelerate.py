@@ -12,11 +12,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
+import pulp
 from autoparallel.optimize_sharding import ShardingOptimizer
 
 from harness.contract import InfeasibleDecision, Names, ShardbenchError, one_line
 from planners.acceleration import Acceleration
-from planners.placement.drop_in.programme import ShardingProgramme
+from planners.placement.drop_in.programme import ShardingProgramme, counted_variables
 from planners.placement.files import contest_form
 from planners.placement.problem import PlacementProblem, cost_of
 from planners.placement.search.certified import certified
@@ -38,7 +39,16 @@ class accelerate_autoparallel(Acceleration):  # noqa: N801 - a call
     def __init__(self) -> None:
         self.solved = 0
         self.by_upstream = Counter[str]()
-        super().__init__("AutoParallel is", lambda: _replacing(self._run))
+        super().__init__("AutoParallel is", self._install)
+
+    def _install(self) -> Callable[[], None]:
+        ends = _replacing("_set_objective", _set_objective), _replacing("_solve", self._run)
+
+        def end() -> None:
+            for end_one in ends:
+                end_one()
+
+        return end
 
     def _run(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         # AutoParallel adds its last constraints before it calls PuLP.
@@ -69,9 +79,19 @@ class accelerate_autoparallel(Acceleration):  # noqa: N801 - a call
         return _OPTIMAL
 
 
-def _replacing(run: Callable[[Any, Callable[[], Any]], Any]) -> Callable[[], None]:
-    """Call `run` with the optimizer and AutoParallel's step that solves; return how to end that."""
-    upstream, is_on = ShardingOptimizer._solve, True
+def _set_objective(optimizer: Any, _: Callable[[], Any]) -> None:
+    """Set AutoParallel's objective at once, not as a sum of one expression for each variable."""
+    costs = {
+        variable.var: variable.cost * copies
+        for _, variable, copies in counted_variables(optimizer)
+        if variable.cost
+    }
+    optimizer.prob += pulp.LpAffineExpression(costs)
+
+
+def _replacing(name: str, run: Callable[[Any, Callable[[], Any]], Any]) -> Callable[[], None]:
+    """Call `run` with the optimizer and a method of AutoParallel's; return how to end that."""
+    upstream, is_on = getattr(ShardingOptimizer, name), True
 
     def replacement(optimizer: Any, *arguments: Any, **named: Any) -> Any:
         call = partial(upstream, optimizer, *arguments, **named)
@@ -80,10 +100,10 @@ def _replacing(run: Callable[[Any, Callable[[], Any]], Any]) -> Callable[[], Non
     def end() -> None:
         nonlocal is_on
         is_on = False
-        if ShardingOptimizer._solve is replacement:
-            ShardingOptimizer._solve = upstream
+        if getattr(ShardingOptimizer, name) is replacement:
+            setattr(ShardingOptimizer, name, upstream)
 
-    ShardingOptimizer._solve = replacement
+    setattr(ShardingOptimizer, name, replacement)
     return end
 
 
@@ -104,7 +124,7 @@ def capturing(_: Names) -> Iterator[Callable[[], Mapping[str, Any]]]:
             raise ShardbenchError("AutoParallel solved no programme of a known form inside.")
         return contest_form(problems[0])
 
-    end = _replacing(run)
+    end = _replacing("_solve", run)
     try:
         yield content
     finally:

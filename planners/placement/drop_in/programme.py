@@ -7,7 +7,7 @@ or pairs of states. Repeated blocks share variables, whose costs count for all o
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +33,13 @@ class Side(NamedTuple):
     state: int
 
 
+def counted_variables(optimizer: Any) -> Iterator[tuple[Key, Any, int]]:
+    """Yield each variable of a `ShardingOptimizer` and the number of arguments it stands for."""
+    linked = optimizer._root_to_linked
+    for key, variable in optimizer.decision_vars.items():
+        yield key, variable, 1 + len(linked.get(key, ()))
+
+
 class ShardingProgramme:
     """The programme of a `ShardingOptimizer`, whose objective is set.
 
@@ -48,8 +55,7 @@ class ShardingProgramme:
             key: variable.var for key, variable in optimizer.decision_vars.items()
         }
         self.costs: dict[Argument, dict[tuple[int, int], float]] = defaultdict(dict)
-        for (node, argument, out, into), variable in optimizer.decision_vars.items():
-            copies = 1 + len(optimizer._root_to_linked.get((node, argument, out, into), ()))
+        for (node, argument, out, into), variable, copies in counted_variables(optimizer):
             self.costs[node, argument][out, into] = variable.cost * copies
         self.inputs = {at: {into for _, into in costs} for at, costs in self.costs.items()}
         self.widths: dict[int, int] = defaultdict(int)
@@ -61,9 +67,14 @@ class ShardingProgramme:
         self.limit = 0.0
         keys = {id(variable): key for key, variable in self.variables.items()}
         for name, constraint in optimizer.prob.constraints.items():
-            terms = {keys[id(v)]: share for v, share in constraint.items() if share}
             if constraint.sense > 0:
                 continue  # the least use of memory is checked in the solution
+            if len(constraint) == 1 and constraint.sense == constraint.constant == 0:
+                ((variable, _),) = constraint.items()  # most constraints forbid one variable
+                node, argument, out, into = keys[id(variable)]
+                self.costs[node, argument].pop((out, into), None)
+                continue
+            terms = {keys[id(v)]: share for v, share in constraint.items() if share}
             self._read(name, terms, constraint.sense, -constraint.constant)
 
     def _read(self, name: str, terms: dict[Key, float], sense: int, right: float) -> None:
