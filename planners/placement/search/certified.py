@@ -2,7 +2,7 @@
 
 | the reduced graph has | method |
 | --- | --- |
-| few pairs of states | message passing; without a proof the integer programme, then branch and bound |
+| few pairs of states | message passing; without a proof, integer programme and branch and bound |
 | many | message passing for bound and prices, then search by forests |
 """
 
