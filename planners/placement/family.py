@@ -72,7 +72,7 @@ FAMILY: Family["PlacementProblem", "Plan"] = Family(
     phases=("reduce", "bound", "search", "programme", "other"),
     workloads=lambda: WORKLOADS,
     requires=("numba", "highspy"),
-    benchmarks=("blocks[blocks=2,seconds=600]/captured:1",),
+    benchmarks=("blocks[blocks=2]/captured:1",),
     studies=(
         Study(_TIGHT, (*_LADDER, "ilp-cbc"), "little memory"),
         Study(_AMPLE, (*_LADDER, "ilp-cbc", *_RELAXED), "ample memory"),

@@ -7,6 +7,7 @@ bandwidth of the all-to-all is written to stderr as a line for a machine's `[fig
 of its 95 % interval over sizes drawn with replacement. Plans by the machine then use it.
 """
 
+import os
 import statistics
 import sys
 import time
@@ -61,6 +62,7 @@ def measure(rank: int, ranks: int, device: str, folder: str) -> None:
         Path(folder, "seconds").write_bytes(json.encode(measured))
     dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # at Python's own end, threads of gloo's may abort the process
 
 
 def fit(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float, float]:

@@ -11,6 +11,7 @@ machine's communication is that of its links, if links.py measured them, else th
 
 import gc
 import logging
+import os
 import statistics
 import time
 import warnings
@@ -70,6 +71,7 @@ def train(rank: int, jobs: list[RankJob], folder: str) -> None:
         Path(folder, "seconds").write_text(str(statistics.median(seconds[UNTIMED:])))
     dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # at Python's own end, threads of gloo's may abort the process
 
 
 def seconds_of(jobs: list[RankJob]) -> float:
