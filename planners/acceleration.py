@@ -12,7 +12,7 @@ class Acceleration:
     """A replacement that ends with `stop` or with the `with` block."""
 
     def __init__(self, subject: str, begin: Callable[[], Callable[[], None]]) -> None:
-        """Call `begin`, which returns how to end what it began.
+        """Call `begin`, and keep the function that it returns: it undoes the replacement.
 
         Raises UsageError if one with the same subject, e.g. "Experts are", has not ended.
         """
@@ -30,8 +30,10 @@ class Acceleration:
         """Leave all further calls to the library; the second call does nothing."""
         end, self._end = self._end, None
         if end:
-            end()
-            del _running[self._subject]
+            try:
+                end()
+            finally:
+                del _running[self._subject]
 
     def __enter__(self) -> Self:
         return self

@@ -13,9 +13,9 @@ from torch.optim.optimizer import _to_scalar
 from planners.dtensor.optimizer import obstacles
 from planners.dtensor.optimizer.local_rule import Split, raised_as_by_torch, versions
 from planners.dtensor.optimizer.muon_buckets import (
+    AllToAll,
     Bucket,
     Part,
-    Way,
     buckets_of,
     group_of,
     matrix_of,
@@ -157,19 +157,22 @@ def _orthogonalised(
 
 
 def _exchanged(
-    way: Way, parts: Iterable[torch.Tensor], group: Any, device: torch.device
+    moved: AllToAll, parts: Iterable[torch.Tensor], group: Any, device: torch.device
 ) -> Iterator[Received]:
-    """Send parts in the order of `way.sent`; the iterator waits for what is received."""
-    received = torch.empty(sum(way.received_sizes), dtype=torch.bfloat16, device=device)
+    """Begin an all-to-all of these parts, ordered as `moved.sent`, and yield the received ones.
+
+    The first one is awaited when it is asked for.
+    """
+    received = torch.empty(sum(moved.received_sizes), dtype=torch.bfloat16, device=device)
     sent = torch.cat([received[:0], *(part.reshape(-1) for part in parts)])
     work = dist.all_to_all_single(
-        received, sent, way.received_sizes, way.sent_sizes, group=group, async_op=True
+        received, sent, moved.received_sizes, moved.sent_sizes, group=group, async_op=True
     )
 
     def wait() -> Iterator[Received]:
         work.wait()
-        flat = received.split([size_of(part) for _, part in way.received])
-        for (place, part), elements in zip(way.received, flat, strict=True):
+        flat = received.split([size_of(part) for _, part in moved.received])
+        for (place, part), elements in zip(moved.received, flat, strict=True):
             yield place, part, elements
 
     return wait()

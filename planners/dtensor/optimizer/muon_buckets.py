@@ -35,8 +35,8 @@ class Matrix(NamedTuple):
     copy: tuple[int, ...]
 
 
-class Way(NamedTuple):
-    """What this rank sends and receives in one all-to-all.
+class AllToAll(NamedTuple):
+    """The parts that this rank sends and receives in one all-to-all.
 
     Attributes:
         sent: the parts that it sends, in the order of the receiving ranks.
@@ -57,14 +57,14 @@ class Bucket(NamedTuple):
     Attributes:
         owners: the rank that orthogonalises each.
         owned: the places and shapes of those that this rank orthogonalises.
-        there: the way of the parts to the owners.
-        back: the way of the results' parts back.
+        there: moves the parts to the owners.
+        back: moves the parts of the results back.
     """
 
     owners: Owners
     owned: dict[int, tuple[int, ...]]
-    there: Way
-    back: Way
+    there: AllToAll
+    back: AllToAll
 
 
 def group_of(mesh: DeviceMesh) -> Any:
@@ -169,18 +169,20 @@ def _bucket(
     return Bucket(
         owners,
         {at: matrix.shape for at, matrix in owned[rank]},
-        _way([parts_of_copy(rank, to) for to in every], [parts_of_copy(of, rank) for of in every]),
-        _way([parts(to, rank) for to in every], [parts(rank, of) for of in every]),
+        _all_to_all(
+            [parts_of_copy(rank, to) for to in every], [parts_of_copy(of, rank) for of in every]
+        ),
+        _all_to_all([parts(to, rank) for to in every], [parts(rank, of) for of in every]),
     )
 
 
-def _way(sent: Sequence[Sequence[Sent]], received: Sequence[Sequence[Sent]]) -> Way:
-    """Return the way of what is sent to each rank and received from each."""
+def _all_to_all(sent: Sequence[Sequence[Sent]], received: Sequence[Sequence[Sent]]) -> AllToAll:
+    """Return the all-to-all of the parts for each rank and of those from each rank."""
     sizes = [
         [sum(size_of(part) for _, part in of_rank) for of_rank in of_ranks]
         for of_ranks in (sent, received)
     ]
-    return Way(list(chain.from_iterable(sent)), list(chain.from_iterable(received)), *sizes)
+    return AllToAll(list(chain.from_iterable(sent)), list(chain.from_iterable(received)), *sizes)
 
 
 def size_of(part: Part) -> int:

@@ -8,7 +8,7 @@ with accelerate_autoparallel(), AutoParallel(model, input_fn, mesh) as parallel:
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -42,13 +42,10 @@ class accelerate_autoparallel(Acceleration):  # noqa: N801 - a call
         super().__init__("AutoParallel is", self._install)
 
     def _install(self) -> Callable[[], None]:
-        ends = _replacing("_set_objective", _set_objective), _replacing("_solve", self._run)
-
-        def end() -> None:
-            for end_one in ends:
-                end_one()
-
-        return end
+        with ExitStack() as replaced:
+            replaced.callback(_replacing("_set_objective", _set_objective))
+            replaced.callback(_replacing("_solve", self._run))
+            return replaced.pop_all().close
 
     def _run(self, optimizer: Any, call: Callable[[], Any]) -> Any:
         # AutoParallel adds its last constraints before it calls PuLP.
@@ -90,7 +87,7 @@ def _set_objective(optimizer: Any, _: Callable[[], Any]) -> None:
 
 
 def _replacing(name: str, run: Callable[[Any, Callable[[], Any]], Any]) -> Callable[[], None]:
-    """Call `run` with the optimizer and a method of AutoParallel's; return how to end that."""
+    """Call `run` with the optimizer and a method of AutoParallel's; return what undoes that."""
     upstream, is_on = getattr(ShardingOptimizer, name), True
 
     def replacement(optimizer: Any, *arguments: Any, **named: Any) -> Any:
