@@ -140,6 +140,40 @@ def put_table(tables: Tables, state: State, table: int, sign: int) -> None:
 
 
 @subroutine
+def slots(tables: Tables, plan: Plan, table: int) -> tuple[int, int]:
+    """Return the first index of a table's shards in `plan.ranks`, and the one after the last."""
+    option, begin = plan.options[table], tables.slot[table]
+    if tables.placement[option] == Placement.UNIFORM:
+        return begin, begin
+    return begin, begin + tables.first_shard[option + 1] - tables.first_shard[option]
+
+
+@subroutine
+def link(tables: Tables, state: State, table: int) -> None:
+    """Enter a table's shards into the lists of their ranks, unless they are on all ranks."""
+    begin, end = slots(tables, state.plan, table)
+    for slot in range(begin, end):
+        rank = state.plan.ranks[slot]
+        state.following[slot] = state.first_on[rank]
+        state.first_on[rank] = slot
+
+
+@subroutine
+def unlink(tables: Tables, state: State, table: int) -> None:
+    """Remove a table's shards from the lists of their ranks."""
+    begin, end = slots(tables, state.plan, table)
+    for slot in range(begin, end):
+        rank = state.plan.ranks[slot]
+        if state.first_on[rank] == slot:
+            state.first_on[rank] = state.following[slot]
+        else:
+            before = state.first_on[rank]
+            while state.following[before] != slot:
+                before = state.following[before]
+            state.following[before] = state.following[slot]
+
+
+@subroutine
 def _part_size(tables: Tables, option: int) -> int:
     """Return the shards of each part of an option: 1, the ranks of a host, or all ranks."""
     placement = tables.placement[option]

@@ -21,9 +21,12 @@ from planners.embedding.best_plan.insertion import (
     State,
     Tables,
     insert,
+    link,
     place,
     put_table,
     rank_cost,
+    slots,
+    unlink,
 )
 from planners.embedding.best_plan.parts import ALL, HOST, RANK
 from planners.embedding.search.compiling import kernel, subroutine
@@ -110,7 +113,7 @@ def _refresh(tables: Tables, state: State) -> None:
     for table in range(len(state.plan.options)):
         if state.plan.options[table] >= 0:
             put_table(tables, state, table, 1)
-            _link(tables, state, table)
+            link(tables, state, table)
 
 
 @subroutine
@@ -140,44 +143,10 @@ def _note_if_best(tables: Tables, state: State) -> bool:
 
 
 @subroutine
-def _slots(tables: Tables, plan: Plan, table: int) -> tuple[int, int]:
-    """Return the first index of a table's shards in `plan.ranks`, and the one after the last."""
-    option, begin = plan.options[table], tables.slot[table]
-    if tables.placement[option] == Placement.UNIFORM:
-        return begin, begin
-    return begin, begin + tables.first_shard[option + 1] - tables.first_shard[option]
-
-
-@subroutine
-def _link(tables: Tables, state: State, table: int) -> None:
-    """Enter a table's shards into the lists of their ranks, unless they are on all ranks."""
-    begin, end = _slots(tables, state.plan, table)
-    for slot in range(begin, end):
-        rank = state.plan.ranks[slot]
-        state.following[slot] = state.first_on[rank]
-        state.first_on[rank] = slot
-
-
-@subroutine
-def _unlink(tables: Tables, state: State, table: int) -> None:
-    """Remove a table's shards from the lists of their ranks."""
-    begin, end = _slots(tables, state.plan, table)
-    for slot in range(begin, end):
-        rank = state.plan.ranks[slot]
-        if state.first_on[rank] == slot:
-            state.first_on[rank] = state.following[slot]
-        else:
-            before = state.first_on[rank]
-            while state.following[before] != slot:
-                before = state.following[before]
-            state.following[before] = state.following[slot]
-
-
-@subroutine
 def _copy_table(tables: Tables, target: Plan, source: Plan, table: int) -> None:
     """Copy a table's option and the ranks of its shards from one plan to another."""
     target.options[table] = source.options[table]
-    begin, end = _slots(tables, source, table)
+    begin, end = slots(tables, source, table)
     for slot in range(begin, end):
         target.ranks[slot] = source.ranks[slot]
 
@@ -268,7 +237,7 @@ def _sample(tables: Tables, state: State, count: int) -> None:
     # 2. The ranks that these tables leave.
     ranks, hosts = state.near_count[RANK] + _NEAR, state.near_count[HOST] + _NEAR // 3
     for index in range(count):
-        begin, end = _slots(tables, state.plan, state.picked[index])
+        begin, end = slots(tables, state.plan, state.picked[index])
         for slot in range(begin, end):
             _rate(tables, state, state.plan.ranks[slot], ranks, hosts)
     # 3. Random ones.
@@ -341,7 +310,7 @@ def search(
         for index in range(count):
             table = state.picked[index]
             _copy_table(tables, state.kept, state.plan, table)
-            _unlink(tables, state, table)
+            unlink(tables, state, table)
             put_table(tables, state, table, -1)
         # 4. Put them back where each adds least cost.
         keeping = state.counts[Count.KEEPING]
@@ -354,7 +323,7 @@ def search(
                 place(tables, state, table, state.kept.options[table])
             else:
                 insert(tables, state, table, state.figures[Figure.BEST])
-            _link(tables, state, table)
+            link(tables, state, table)
         # 5. Threshold accepting (Dueck and Scheuer 1990) with a random threshold; else undo.
         worse = (hot + (cold - hot) * part) * random_below(state, 1000) / 1000.0
         if _all_cost(state) <= cost * (1.0 + worse):
@@ -362,11 +331,11 @@ def search(
             cost = _all_cost(state)
         else:
             for index in range(count):
-                _unlink(tables, state, state.picked[index])
+                unlink(tables, state, state.picked[index])
                 put_table(tables, state, state.picked[index], -1)
             for index in range(count):
                 table = state.picked[index]
                 _copy_table(tables, state.plan, state.kept, table)
                 put_table(tables, state, table, 1)
-                _link(tables, state, table)
+                link(tables, state, table)
     return rounds
