@@ -158,11 +158,11 @@ def presolve_bound(
     def impossible(limit: float) -> bool:
         return presolve.possible(limit, deadline) is None
 
-    least = climb(impossible, at_least, at_most, deadline)
+    least = _climb(impossible, at_least, at_most, deadline)
     return least, candidates.only(allowed)
 
 
-def climb(
+def _climb(
     impossible: Callable[[float], bool], low: float, at_most: float, deadline: Deadline
 ) -> float:
     """Return the highest rating proven impossible, at least `low` and below a plan's `at_most`.

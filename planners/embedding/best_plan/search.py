@@ -4,7 +4,7 @@
 2. Try torchrec's proposals: on small problems all of them; else the uniform ones, as step 8.
 3. Prove a bound with the linear programme; if it is infinite, no plan exists.
 4. Place solutions of the linear programme and improve them a little; they become the starts.
-5. Rule out options again, now with a better plan known, and raise the bound by patterns.
+5. Rule out options again, now with a better plan known.
 6. Run the local search from a start.
 7. Pack whole shards on single ranks, which raises the bound and often finds a better plan; then
    run the local search twice more, from the best plan or other starts.
@@ -210,7 +210,7 @@ class _Search:
             starts.append(state)
         # 5. The bound again.
         if not self._ended():
-            self._prove("costs", "patterns")
+            self._prove("costs")
         # 6 and 7. Runs of the local search, with packing in between.
         if not self._ended():
             self._search_locally(starts)
