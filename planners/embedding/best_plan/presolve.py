@@ -14,7 +14,6 @@ from functools import cached_property
 import numpy as np
 
 from planners.embedding.best_plan.candidates import SAFETY, Bools, Candidates
-from planners.embedding.best_plan.limits import rows_of_giants
 from planners.embedding.best_plan.linear import LinearProgramme
 from planners.embedding.best_plan.parts import ALL, HOST, parts_of
 from planners.embedding.search.outcome import Deadline
@@ -61,26 +60,10 @@ class Presolve:
             if deadline.passed:
                 return allowed
             kept = self._programme.affordable(limit, allowed, deadline)
-            if kept is not None and (kept == allowed).all():
-                kept = self._beside_giants(limit, allowed, deadline)
             if kept is None or (kept == allowed).all():
                 return kept
             allowed = self.fitting(limit, kept)
         return None
-
-    def _beside_giants(self, limit: float, allowed: Bools, deadline: Deadline) -> Bools | None:
-        """Return a mask of the allowed options that limits of giants leave, or None if no plan."""
-        options = self._candidates.only(allowed)
-        rows = rows_of_giants(options, limit)
-        if rows is None:
-            return allowed
-        every = np.ones(len(options.options), bool)
-        left = LinearProgramme(options, rows).affordable(limit, every, deadline)
-        if left is None:
-            return None
-        kept = allowed.copy()
-        kept[allowed] = left
-        return kept
 
     def fitting(self, limit: float, allowed: Bools) -> Bools:
         """Return a mask of the allowed candidates that may fit in a plan that rates <= `limit`."""

@@ -106,15 +106,6 @@ def test_a_rung_proves_what_the_one_before_does_not(options, storage, expected):
     assert {rung: proven[rung] for rung in expected} == pytest.approx(expected, rel=4e-3)
 
 
-def test_what_giants_leave_of_their_ranks_limits_the_others():
-    """A sum over ranks has room for shards that no rank has room for next to a giant."""
-    giants = [option(table, "device", (8, 0, 1.0)) for table in range(2)]
-    others = [option(table, "device", (1, 0, 1.0)) for table in range(2, 14)]
-    proven = bounds(search_space(giants + others), devices(*[(9, 0)] * 4))
-    assert proven["memory"] == pytest.approx(3.5)
-    assert 4.5 < proven["costs"] <= 5.0
-
-
 def test_large_problems_have_the_linear_bound(monkeypatch):
     """It is 2.75 ms, with half of each option; the best plan takes 5 ms."""
     cheap, small = [(2, 0, 0.25)] * 4, [(1, 0, 2.5)] * 4
