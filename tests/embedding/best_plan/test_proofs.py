@@ -96,7 +96,7 @@ def test_what_is_known_limits_the_proofs(drawn, worse, low):
         (
             [option(table, "device", (5, 0, 1.0)) for table in range(5)],
             [9, 9, 9, 9],
-            {"memory": 1.25, "costs": math.inf},
+            {"memory": 1.25, "ranks": math.inf},
         ),
     ],
 )
