@@ -18,23 +18,24 @@ _FEW_NODES = 500  # a larger graph has too few steps for each node to cool down
 
 
 class ForestSearch:
-    """A choice that changes step by step, and the best one within the limit on memory so far."""
+    """A search from a start, and the best choice within the limit on memory so far."""
 
     def __init__(self, dual: Dual, start: Choice) -> None:
         """Begin with a choice, which may use too many bytes."""
         self.dual = dual
-        self.choice = start.copy()
+        self.start = start
         self.best: Choice | None = None
         self.cost = 2**62
         # The penalty of a byte begins with the price at the dearest moment.
         self._penalty = np.array([float(dual.prices.max(initial=0.0)) or 1.0])
 
     def run(self, deadline: float, seed: int = 0) -> None:
-        """Search until the time of the monotonic clock; the steps depend on the seed."""
+        """Search from the best choice so far until the time of the monotonic clock."""
         graph, bound, began = self.dual.graph, self.dual.bound, monotonic()
         begin_random(seed)
+        choice = (self.start if self.best is None else self.best).copy()
         paid = np.concatenate([[0.0], np.cumsum(self.dual.best[1])])
-        used, best = graph.used_by(self.choice), self.choice.copy()
+        used, best = graph.used_by(choice), choice.copy()
         cold = min(1.0, _FEW_NODES / graph.nodes) ** 2
         while (now := monotonic()) < deadline:
             # The temperature falls to 0. It begins with a node's share of what is left to gain.
@@ -43,12 +44,12 @@ class ForestSearch:
             cost = graph.constant + forest_steps(
                 graph,
                 paid,
-                self.choice,
+                choice,
                 used,
                 best,
                 self._penalty,
                 temperature,
-                graph.cost_of(self.choice) - graph.constant,
+                graph.cost_of(choice) - graph.constant,
                 self.cost - graph.constant,
                 _STEPS,
                 _LARGEST,
