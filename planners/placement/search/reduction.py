@@ -45,13 +45,11 @@ class Reduction:
 
     Attributes:
         is_compiled: whether the rules run compiled or in Python, with equal results.
-        waits: whether dominance has to look at a node, because something changed near it.
     """
 
     def __init__(self, graph: Graph, is_compiled: bool = True) -> None:
         self.graph, self.is_compiled = graph, is_compiled
         self.steps: list[Step] = []
-        self.waits = np.ones(graph.nodes, dtype=np.bool_)
 
     def run(self) -> Reduced:
         """Apply the rules until none applies; dominance waits for the others: it takes longest."""
@@ -69,11 +67,7 @@ class Reduction:
 
     def _drop_dominated(self) -> bool:
         alive = np.ones(len(self.graph.cost), dtype=np.bool_)
-        self._loop(rules.mark_dominated)(self.graph, self.waits, alive)
-        if alive.all() and not self.waits.all():  # less memory may bind now, so look everywhere
-            everywhere = np.ones_like(self.waits)
-            self._loop(rules.mark_dominated)(self.graph, everywhere, alive)
-        self.waits[:] = False
+        self._loop(rules.mark_dominated)(self.graph, alive)
         return self._keep(alive)
 
     def _keep(self, alive: Bools) -> bool:
@@ -85,7 +79,7 @@ class Reduction:
             raise InfeasibleDecision("Every choice takes something forbidden.")
         step = Step(np.arange(graph.nodes), begins_of(counts)[:-1], counting(graph.widths)[alive])
         is_live = np.ones(len(graph.tail), dtype=np.bool_)
-        self._become(step, counts, graph.cost, is_live, counts < graph.widths)
+        self._become(step, counts, graph.cost, is_live)
         return True
 
     def _merge(self) -> bool:
@@ -112,15 +106,12 @@ class Reduction:
         states = np.where(np.repeat(is_fixed, lengths), 0, counting(lengths))
         merged = np.repeat(by >= 0, lengths)
         states[merged] = followed[np.repeat(graph.message[by], lengths)[merged] + states[merged]]
-        changed = np.zeros(graph.nodes, dtype=np.bool_)
-        changed[into[~is_kept]] = True
-        changed[graph.tail[~is_live]] = changed[graph.head[~is_live]] = True
         number = np.cumsum(is_kept) - 1
         step = Step(number[into], begins_of(lengths)[:-1], states)
-        self._become(step, widths[is_kept], cost, is_live, changed)
+        self._become(step, widths[is_kept], cost, is_live)
         return True
 
-    def _become(self, step: Step, widths: Ints, cost: Ints, is_live: Bools, changed: Bools) -> None:
+    def _become(self, step: Step, widths: Ints, cost: Ints, is_live: Bools) -> None:
         """Make the graph of a step from new costs and the live edges; `widths` are the new ones."""
         graph, first = self.graph, begins_of(widths)
         # 1. Costs of states.
@@ -153,13 +144,6 @@ class Reduction:
         self._loop(rules.add_matrices)(graph, is_live, step, new, target)
         self.graph = tightened(new)
         self.steps.append(step)
-        # 4. Dominance has to look at what changed, and at its neighbours.
-        near = np.zeros(len(widths), dtype=np.bool_)
-        near[step.into[changed]] = True
-        touched = near[tail] | near[head]
-        near[tail[touched]] = near[head[touched]] = True
-        near[step.into[self.waits]] = True
-        self.waits = near
 
     @staticmethod
     def _states(step: Step, nodes: Ints, widths: Ints) -> tuple[Ints, Ints, Ints]:

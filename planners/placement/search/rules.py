@@ -167,13 +167,13 @@ def add_matrices(graph: Graph, is_live: Bools, step: Step, new: Graph, target: I
 
 
 @compiled
-def mark_dominated(graph: Graph, waits: Bools, alive: Bools) -> None:
-    """Mark each state of the waiting nodes as dead that another one dominates."""
+def mark_dominated(graph: Graph, alive: Bools) -> None:
+    """Mark each state as dead that another one dominates."""
     first, cost, pairs = graph.first, graph.cost, graph.pairs
     first_block, block, usage = graph.first_block, graph.block, graph.usage
     suits = np.zeros(len(graph.near), dtype=np.int64)
-    for node in range(len(waits)):
-        width = first[node + 1] - first[node] if waits[node] else 0
+    for node in range(len(first) - 1):
+        width = first[node + 1] - first[node]
         mine = alive[first[node] : first[node] + width]
         begin, end = graph.first_half[node], graph.first_half[node + 1]
         for s in range(width):
