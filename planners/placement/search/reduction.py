@@ -87,11 +87,8 @@ class Reduction:
         is_live = self._loop(rules.separate)(graph, cost)
         # 1. Nodes that follow from a neighbour become a part of it.
         degree = np.bincount(graph.near[np.repeat(is_live, 2)], minlength=graph.nodes)
-        follows = np.zeros(len(graph.near), dtype=np.bool_)
         followed = np.empty(graph.message[-1], dtype=np.int64)
-        rule = self._loop(rules.mark_following)
-        rule(graph, cost, is_live, degree == 1, follows, followed)
-        by = self._loop(rules.merge)(graph, follows)
+        by = self._loop(rules.follow)(graph, cost, is_live, degree == 1, followed)
         into = np.arange(graph.nodes)
         into[by >= 0] = graph.near[by[by >= 0]]
         # 2. Nodes without a choice become a part of one with many states.
