@@ -23,18 +23,19 @@ class ForestSearch:
     def __init__(self, dual: Dual, start: Choice) -> None:
         """Begin with a choice, which may use too many bytes."""
         self.dual = dual
-        self.start = start
+        self.choice = start.copy()
         self.best: Choice | None = None
         self.cost = 2**62
         # The penalty of a byte begins with the price at the dearest moment.
         self._penalty = np.array([float(dual.prices.max(initial=0.0)) or 1.0])
 
     def run(self, deadline: float, seed: int = 0) -> None:
-        """Search from the best choice so far until the time of the monotonic clock."""
+        """Search from the best choice until the time of the monotonic clock, else from the last."""
         graph, bound, began = self.dual.graph, self.dual.bound, monotonic()
         begin_random(seed)
-        choice = (self.start if self.best is None else self.best).copy()
-        paid = np.concatenate([[0.0], np.cumsum(self.dual.best[1])])
+        if self.best is not None:
+            self.choice = self.best.copy()
+        choice, paid = self.choice, np.concatenate([[0.0], np.cumsum(self.dual.best[1])])
         used, best = graph.used_by(choice), choice.copy()
         cold = min(1.0, _FEW_NODES / graph.nodes) ** 2
         while (now := monotonic()) < deadline:
