@@ -154,7 +154,7 @@ def _with_room(graph: Graph) -> Bools:
     """Return whether each state fits into memory beside the least bytes of all other nodes."""
     intervals = np.stack([graph.begin, graph.end], axis=1).ravel()
     room = np.minimum.reduceat(np.append(graph.capacity, 0), intervals)[::2]
-    states, places, block = graph.bytes_of_states()
+    states, usage, block = graph.bytes_of_states()
     has_room = np.ones(len(graph.cost), dtype=np.bool_)
-    has_room[states[graph.usage[places] > room[block]]] = False
+    has_room[states[usage > room[block]]] = False
     return has_room
