@@ -154,18 +154,14 @@ class Programme:
             moment = int(np.argmax(excess))
             if excess[moment] <= 1e-9 or moment in self._moments:
                 break
-            self._add_row(moment)
+            is_live = ((graph.begin <= moment) & (moment < graph.end))[block]
+            limit = self._limits[moment]
+            shares = np.bincount(states[is_live], usage[is_live], len(graph.cost)) / limit
+            index: Ints = np.flatnonzero(shares).astype(np.int32)
+            capacity = graph.capacity[moment] / limit
+            self._highs.addRow(-highspy.kHighsInf, capacity, len(index), index, shares[index])
+            self._moments.append(moment)
             near = len(excess) // 200
             excess[max(0, moment - near) : moment + near + 1] = 0.0
             added = True
         return added
-
-    def _add_row(self, moment: int) -> None:
-        graph, limit = self.graph, self._limits[moment]
-        states, usage, block = graph.bytes_of_states()
-        is_live = ((graph.begin <= moment) & (moment < graph.end))[block]
-        shares = np.bincount(states[is_live], usage[is_live], len(graph.cost)) / limit
-        index: Ints = np.flatnonzero(shares).astype(np.int32)
-        capacity = graph.capacity[moment] / limit
-        self._highs.addRow(-highspy.kHighsInf, capacity, len(index), index, shares[index])
-        self._moments.append(moment)
