@@ -13,7 +13,7 @@ from planners.placement.search.dual import Dual, Floats
 from planners.placement.search.graph import Graph, compiled
 
 _STEPS = 50
-_LARGEST = 1000
+_LARGEST = 1000  # most nodes of a forest
 _FEW_NODES = 500  # a larger graph has too few steps for each node to cool down
 
 
@@ -52,8 +52,6 @@ class ForestSearch:
                 temperature,
                 graph.cost_of(choice) - graph.constant,
                 self.cost - graph.constant,
-                _STEPS,
-                _LARGEST,
             )
             if cost < self.cost:
                 self.cost, self.best = cost, best.copy()
@@ -76,10 +74,8 @@ def forest_steps(
     temperature: float,
     now: int,
     least: int,
-    steps: int,
-    largest: int,
 ) -> int:
-    """Make some steps in place; return the least cost within the capacity, of the choice `best`.
+    """Make `_STEPS` steps in place; return the least cost within the capacity, of the choice `best`.
 
     `paid` has the summed multipliers before each moment, `now` the cost of the choice, `least` the
     least cost so far.
@@ -89,7 +85,7 @@ def forest_steps(
     first_block, begin, end = graph.first_block, graph.begin, graph.end
     block, usage, capacity = graph.block, graph.usage, graph.capacity
     nodes, moments = len(first) - 1, len(capacity)
-    widest, size_limit = np.max(first[1:] - first[:-1]), min(largest, nodes)
+    widest, size_limit = np.max(first[1:] - first[:-1]), min(_LARGEST, nodes)
     seen, place, region = np.full(nodes, -1), np.full(nodes, -1), np.empty(nodes, np.int64)
     # The members of a forest: the node, its parent's number, the matrix of the edge between them,
     # and the strides of the matrix for states of the node and of the parent.
@@ -105,7 +101,7 @@ def forest_steps(
     for m in range(moments):
         over += max(0, used[m] - capacity[m])
         full[m + 1] = full[m] + (used[m] > capacity[m])
-    for step in range(steps):
+    for step in range(_STEPS):
         # 1. The prices of this step: multipliers times a factor, and the penalty where memory is
         # full. Both are summed over moments, so that the price of an interval is a difference.
         factor = 2.0 * np.random.random()
