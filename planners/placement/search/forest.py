@@ -75,7 +75,7 @@ def forest_steps(
     now: int,
     least: int,
 ) -> int:
-    """Make `_STEPS` steps in place; return the least cost within the capacity, of the choice `best`.
+    """Make some steps in place; return the least cost within the capacity, of the choice `best`.
 
     `paid` has the summed multipliers before each moment, `now` the cost of the choice, `least` the
     least cost so far.
