@@ -12,12 +12,12 @@ from time import monotonic
 
 from harness.contract import InfeasibleDecision
 from planners.placement.problem import Choice, PlacementProblem, Plan, cost_of
-from planners.placement.search.branching import branched, relaxed
-from planners.placement.search.descent import descended, smallest
-from planners.placement.search.dual import Dual, proven
+from planners.placement.search.branching import branched
+from planners.placement.search.dual import Dual
 from planners.placement.search.forest import ForestSearch
 from planners.placement.search.graph import BARRED, Graph, graph_of
 from planners.placement.search.linear import Programme, rounded
+from planners.placement.search.published import descended, smallest
 from planners.placement.search.reduction import Reduced, reduced
 
 MOST_PAIRS = 200_000
@@ -45,6 +45,16 @@ def certified(problem: PlacementProblem) -> Plan:
     return by_search(small, left)
 
 
+def by_forests(problem: PlacementProblem) -> Plan:
+    """Return the plan of `by_search` within the problem's seconds."""
+    return by_search(reduced(graph_of(problem)), problem.seconds)
+
+
+def unreduced(problem: PlacementProblem) -> Plan:
+    """Return the plan of the integer programme of the whole problem within its seconds."""
+    return by_programme(Reduced(graph_of(problem)), problem.seconds)
+
+
 def _proven_by_messages(small: Reduced) -> Plan | None:
     """Return a plan whose cost is the bound of message passing, None if there is none."""
     dual, least = Dual(small.graph), math.inf
@@ -64,10 +74,8 @@ def by_programme(small: Reduced, seconds: float) -> Plan:
     graph = small.graph
     start, cost = _started(graph)
     programme = Programme(graph, 1e9 if start is None else cost)
-    fractions = programme.relax(deadline)
-    bound = 0
+    bound, _, fractions = programme.relax(deadline)
     if fractions is not None:
-        bound = proven(graph, programme.messages, programme.prices)
         choice = rounded(graph, fractions)
         if graph.fits(choice) and graph.cost_of(choice) * (1 - _EQUAL) <= bound:
             return Plan(small.lifted(choice), bound)  # the relaxation takes whole states
@@ -108,7 +116,7 @@ def quick_bound(problem: PlacementProblem) -> int:
     """Return a proven bound, by work that does not depend on the machine's speed."""
     graph = reduced(graph_of(problem)).graph
     if len(graph.pairs) <= MOST_PAIRS:
-        return relaxed(graph, 1e9, math.inf)[0]
+        return Programme(graph, 1e9).relax(math.inf).bound
     dual = Dual(graph)
     for _ in range(_SWEEPS):
         dual.sweep()

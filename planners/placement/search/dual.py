@@ -3,7 +3,7 @@
 Lagrange multipliers price the bytes in use at each moment, so that the limit on memory leaves the
 constraints and enters the costs of states. Messages shift costs between nodes and edges such that
 the sum of all minima rises (Kolmogorov, TPAMI 2006; shifts as in his SRMP, TPAMI 2015). Both are
-floats and need no precision: `proven` computes the bound from them again, in whole numbers.
+floats and need no precision: `bounds` computes it from them again, in whole numbers.
 """
 
 import math
@@ -79,12 +79,7 @@ class Dual:
 
     def proven(self) -> int:
         """Return a lower bound on the cost of every choice within the limit, in whole numbers."""
-        return proven(self.graph, *self.best)
-
-
-def proven(graph: Graph, messages: Floats, prices: Floats) -> int:
-    """Return the bound that messages and prices prove, whatever their values."""
-    return bounds(graph, messages, prices)[0]
+        return bounds(self.graph, *self.best)[0]
 
 
 def bounds(graph: Graph, messages: Floats, prices: Floats) -> tuple[int, Ints]:
@@ -138,8 +133,8 @@ def pass_messages(
     A message is what a node has given to an edge. After a node collects from an edge, the minimum
     of the edge is 0 for each of the node's states; so the bound is what the nodes keep.
     """
-    first, tail, head, offset = graph.first, graph.tail, graph.head, graph.offset
-    begins, halves, message = graph.first_half, graph.halves, graph.message
+    first, begins, halves, message = graph.first, graph.first_half, graph.halves, graph.message
+    far, matrix, strides, across = graph.far, graph.matrix, graph.own, graph.across
     nodes, bound, widest = len(first) - 1, 0.0, np.max(first[1:] - first[:-1])
     total, decided = np.empty(widest), np.empty(widest)
     for way in range(2):
@@ -150,21 +145,15 @@ def pass_messages(
             for s in range(width):
                 total[s] = costs[first[node] + s]
                 decided[s] = total[s]
-            for at in range(begins[node], begins[node + 1]):
-                half = halves[at]
-                edge = half >> 1
-                is_tail = half & 1 == 0
-                other = head[edge] if is_tail else tail[edge]
-                columns = first[head[edge] + 1] - first[head[edge]]
-                own, theirs = message[half], message[half ^ 1]
+            for half in halves[begins[node] : begins[node + 1]]:
+                other, own, theirs = far[half], message[half], message[half ^ 1]
                 # 1. Collect from the nodes that were visited before this one.
                 if (other < node) == (way == 0):
                     earlier += 1
                     for s in range(width):
-                        least = np.inf
+                        least, row = np.inf, matrix[half] + s * strides[half]
                         for t in range(first[other + 1] - first[other]):
-                            place = s * columns + t if is_tail else t * columns + s
-                            value = pairs[offset[edge] + place] + messages[theirs + t]
+                            value = pairs[row + t * across[half]] + messages[theirs + t]
                             least = min(least, value)
                         messages[own + s] = -least
                 else:
@@ -173,19 +162,16 @@ def pass_messages(
                 for s in range(width):
                     total[s] -= messages[own + s]
                     if other < node:
-                        t = choice[other]
-                        place = s * columns + t if is_tail else t * columns + s
-                        decided[s] += pairs[offset[edge] + place]
+                        row = matrix[half] + choice[other] * across[half]
+                        decided[s] += pairs[row + s * strides[half]]
                     else:
                         decided[s] -= messages[own + s]
             if way == 0:
                 choice[node] = np.argmin(decided[:width])
             # 3. Give equal parts to the edges of nodes that are visited later.
             part = 1.0 / max(earlier, later, 1)
-            for at in range(begins[node], begins[node + 1]):
-                half = halves[at]
-                other = head[half >> 1] if half & 1 == 0 else tail[half >> 1]
-                if (other < node) != (way == 0):
+            for half in halves[begins[node] : begins[node + 1]]:
+                if (far[half] < node) != (way == 0):
                     for s in range(width):
                         messages[message[half] + s] += part * total[s]
             if way == 1:
@@ -200,15 +186,14 @@ def bytes_of_bound(graph: Graph, costs: Floats, pairs: Floats, messages: Floats)
     A node keeps a part of its minimum, so this share of it takes the least state. What it collected
     from a later node takes the state of the later node that was the least for its own state.
     """
-    first, tail, head, offset = graph.first, graph.tail, graph.head, graph.offset
-    begins, halves, message = graph.first_half, graph.halves, graph.message
+    first, begins, halves, message = graph.first, graph.first_half, graph.halves, graph.message
+    far, matrix, strides, across = graph.far, graph.matrix, graph.own, graph.across
     nodes, shares = len(first) - 1, np.zeros(len(costs))
     part, kept = np.empty(nodes), np.empty(nodes)
     for node in range(nodes):
         degree, earlier = begins[node + 1] - begins[node], 0
         for half in halves[begins[node] : begins[node + 1]]:
-            other = head[half >> 1] if half & 1 == 0 else tail[half >> 1]
-            earlier += other < node
+            earlier += far[half] < node
         part[node] = 1.0 / max(earlier, degree - earlier, 1)
         kept[node] = 1.0 - part[node] * earlier
     for node in range(nodes):
@@ -219,16 +204,12 @@ def bytes_of_bound(graph: Graph, costs: Floats, pairs: Floats, messages: Floats)
         shares[first[node] + np.argmin(own)] += kept[node]
         # 2. The shares of its states take states of later nodes.
         for half in halves[begins[node] : begins[node + 1]]:
-            edge, is_tail = half >> 1, half & 1 == 0
-            other = head[edge] if is_tail else tail[edge]
-            columns = first[head[edge] + 1] - first[head[edge]]
-            theirs = message[half ^ 1]
+            other, theirs = far[half], message[half ^ 1]
             for s in range(len(own) if other > node else 0):
                 share = shares[first[node] + s]
-                least, state = np.inf, 0
+                least, state, row = np.inf, 0, matrix[half] + s * strides[half]
                 for t in range(first[other + 1] - first[other] if share > 0.0 else 0):
-                    place = s * columns + t if is_tail else t * columns + s
-                    value = pairs[offset[edge] + place] + messages[theirs + t]
+                    value = pairs[row + t * across[half]] + messages[theirs + t]
                     if value < least:
                         least, state = value, t
                 shares[first[other] + state] += part[other] * share

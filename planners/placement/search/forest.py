@@ -82,8 +82,8 @@ def forest_steps(
     `paid` has the summed multipliers before each moment, `now` the cost of the choice, `least` the
     least cost so far.
     """
-    first, cost, tail, head = graph.first, graph.cost, graph.tail, graph.head
-    offset, pairs, first_half, halves = graph.offset, graph.pairs, graph.first_half, graph.halves
+    first, cost, pairs = graph.first, graph.cost, graph.pairs
+    first_half, halves, far = graph.first_half, graph.halves, graph.far
     first_block, begin, end = graph.first_block, graph.begin, graph.end
     block, usage, capacity = graph.block, graph.usage, graph.capacity
     nodes, moments = len(first) - 1, len(capacity)
@@ -122,7 +122,7 @@ def forest_steps(
             degree = first_half[node + 1] - first_half[node]
             for at in range(degree):
                 half = halves[first_half[node] + (at + shift) % degree]
-                other = head[half >> 1] if half & 1 == 0 else tail[half >> 1]
+                other = far[half]
                 if place[other] >= 0:
                     links, link = links + 1, half
                 elif seen[other] != step and count < nodes:
@@ -132,12 +132,8 @@ def forest_steps(
             if links <= 1:
                 member[members], up[members] = node, -1
                 if links == 1:
-                    edge, is_tail = link >> 1, link & 1 == 0
-                    columns = first[head[edge] + 1] - first[head[edge]]
-                    up[members] = place[head[edge] if is_tail else tail[edge]]
-                    matrix[members] = offset[edge]
-                    by_own[members] = columns if is_tail else 1
-                    by_up[members] = 1 if is_tail else columns
+                    up[members], matrix[members] = place[far[link]], graph.matrix[link]
+                    by_own[members], by_up[members] = graph.own[link], graph.across[link]
                 place[node] = members
                 members += 1
         # 3. The costs of each member's states, with the edges to nodes that stay as they are.
@@ -146,17 +142,11 @@ def forest_steps(
             width = first[node + 1] - first[node]
             for s in range(width):
                 own[i, s] = cost[first[node] + s]
-            for at in range(first_half[node], first_half[node + 1]):
-                half = halves[at]
-                edge = half >> 1
-                other = head[edge] if half & 1 == 0 else tail[edge]
-                if place[other] < 0:
-                    columns = first[head[edge] + 1] - first[head[edge]]
+            for half in halves[first_half[node] : first_half[node + 1]]:
+                if place[far[half]] < 0:
+                    row = graph.matrix[half] + choice[far[half]] * graph.across[half]
                     for s in range(width):
-                        if half & 1 == 0:
-                            own[i, s] += pairs[offset[edge] + s * columns + choice[other]]
-                        else:
-                            own[i, s] += pairs[offset[edge] + choice[other] * columns + s]
+                        own[i, s] += pairs[row + s * graph.own[half]]
             for s in range(width):
                 table[i, s] = own[i, s]
             for b in range(first_block[node], first_block[node + 1]):

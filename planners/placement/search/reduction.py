@@ -45,13 +45,11 @@ class Reduction:
 
     Attributes:
         is_compiled: whether the rules run compiled or in Python, with equal results.
-        halves: those of the graph's edges.
         waits: whether dominance has to look at a node, because something changed near it.
     """
 
     def __init__(self, graph: Graph, is_compiled: bool = True) -> None:
         self.graph, self.is_compiled = graph, is_compiled
-        self.halves = rules.halves_of(graph)
         self.steps: list[Step] = []
         self.waits = np.ones(graph.nodes, dtype=np.bool_)
 
@@ -66,15 +64,15 @@ class Reduction:
 
     def _drop_inconsistent(self) -> bool:
         alive = (self.graph.cost < BARRED) & _with_room(self.graph)
-        self._loop(rules.mark_inconsistent)(self.graph, self.halves, alive)
+        self._loop(rules.mark_inconsistent)(self.graph, alive)
         return self._keep(alive)
 
     def _drop_dominated(self) -> bool:
         alive = np.ones(len(self.graph.cost), dtype=np.bool_)
-        self._loop(rules.mark_dominated)(self.graph, self.halves, self.waits, alive)
+        self._loop(rules.mark_dominated)(self.graph, self.waits, alive)
         if alive.all() and not self.waits.all():  # less memory may bind now, so look everywhere
             everywhere = np.ones_like(self.waits)
-            self._loop(rules.mark_dominated)(self.graph, self.halves, everywhere, alive)
+            self._loop(rules.mark_dominated)(self.graph, everywhere, alive)
         self.waits[:] = False
         return self._keep(alive)
 
@@ -94,14 +92,14 @@ class Reduction:
         graph, cost, widths = self.graph, self.graph.cost.copy(), self.graph.widths
         is_live = self._loop(rules.separate)(graph, cost)
         # 1. Nodes that follow from a neighbour become a part of it.
-        degree = np.bincount(self.halves.node[np.repeat(is_live, 2)], minlength=graph.nodes)
-        follows = np.zeros(len(self.halves.node), dtype=np.bool_)
+        degree = np.bincount(graph.near[np.repeat(is_live, 2)], minlength=graph.nodes)
+        follows = np.zeros(len(graph.near), dtype=np.bool_)
         followed = np.empty(graph.message[-1], dtype=np.int64)
         rule = self._loop(rules.mark_following)
-        rule(graph, self.halves, cost, is_live, degree == 1, follows, followed)
-        by = self._loop(rules.merge)(self.halves, follows, graph.nodes)
+        rule(graph, cost, is_live, degree == 1, follows, followed)
+        by = self._loop(rules.merge)(graph, follows)
         into = np.arange(graph.nodes)
-        into[by >= 0] = self.halves.node[by[by >= 0]]
+        into[by >= 0] = graph.near[by[by >= 0]]
         # 2. Nodes without a choice become a part of one with many states.
         is_fixed = (by < 0) & (widths == 1) & (degree == 0)
         home = into[np.argmax(widths)]
@@ -154,7 +152,6 @@ class Reduction:
         )
         self._loop(rules.add_matrices)(graph, is_live, step, new, target)
         self.graph = tightened(new)
-        self.halves = rules.halves_of(self.graph)
         self.steps.append(step)
         # 4. Dominance has to look at what changed, and at its neighbours.
         near = np.zeros(len(widths), dtype=np.bool_)

@@ -12,22 +12,6 @@ from planners.placement.problem import Bools, Ints
 from planners.placement.search.graph import BARRED, Graph, compiled
 
 
-class Halves(NamedTuple):
-    """Every edge as seen from each of its two nodes, in the graph's order of halves.
-
-    Attributes:
-        node, other: the node that sees the edge, and its neighbour.
-        begin, own, across: state s of the node and state t of the neighbour have the cost
-            pairs[begin + s * own + t * across].
-    """
-
-    node: Ints
-    other: Ints
-    begin: Ints
-    own: Ints
-    across: Ints
-
-
 class Step(NamedTuple):
     """The way back from a smaller graph to the one before.
 
@@ -41,31 +25,17 @@ class Step(NamedTuple):
     states: Ints
 
 
-def halves_of(graph: Graph) -> Halves:
-    """Return the two halves of every edge, that of its tail first."""
-    ends = np.stack([graph.tail, graph.head], axis=1)
-    columns = graph.widths[graph.head]
-    strides = np.stack([columns, np.ones_like(columns)], axis=1)
-    return Halves(
-        node=ends.ravel(),
-        other=ends[:, ::-1].ravel(),
-        begin=np.repeat(graph.offset[:-1], 2),
-        own=strides.ravel(),
-        across=strides[:, ::-1].ravel(),
-    )
-
-
 @compiled
-def mark_inconsistent(graph: Graph, halves: Halves, alive: Bools) -> None:
+def mark_inconsistent(graph: Graph, alive: Bools) -> None:
     """Mark each state as dead that allows no state of a neighbour, until none does."""
     first, pairs = graph.first, graph.pairs
-    count, is_changed, forward = len(halves.node), True, True
+    count, is_changed, forward = len(graph.near), True, True
     while is_changed:
         is_changed = False
         for position in range(count):
             half = position if forward else count - 1 - position  # chains need both directions
-            node, other = halves.node[half], halves.other[half]
-            begin, own, across = halves.begin[half], halves.own[half], halves.across[half]
+            node, other = graph.near[half], graph.far[half]
+            begin, own, across = graph.matrix[half], graph.own[half], graph.across[half]
             for s in range(first[node + 1] - first[node]):
                 if not alive[first[node] + s]:
                     continue
@@ -111,7 +81,6 @@ def separate(graph: Graph, cost: Ints) -> Bools:
 @compiled
 def mark_following(
     graph: Graph,
-    halves: Halves,
     cost: Ints,
     is_live: Bools,
     is_leaf: Bools,
@@ -125,11 +94,11 @@ def mark_following(
     """
     first, pairs, message = graph.first, graph.pairs, graph.message
     first_block, block, usage = graph.first_block, graph.block, graph.usage
-    for half in range(len(halves.node)):
+    for half in range(len(graph.near)):
         if not is_live[half >> 1]:
             continue
-        node, other = halves.node[half], halves.other[half]
-        begin, own, across = halves.begin[half], halves.own[half], halves.across[half]
+        node, other = graph.near[half], graph.far[half]
+        begin, own, across = graph.matrix[half], graph.own[half], graph.across[half]
         width = first[other + 1] - first[other]
         follows[half] = True
         for s in range(first[node + 1] - first[node]):
@@ -155,15 +124,15 @@ def mark_following(
 
 
 @compiled
-def merge(halves: Halves, follows: Bools, nodes: int) -> Ints:
+def merge(graph: Graph, follows: Bools) -> Ints:
     """Return for each node the half by which it becomes a part of a neighbour, -1 if it stays.
 
     A node that takes another one stays in this step, so that no node follows from a changed one.
     """
-    by = np.full(nodes, -1)
-    takes = np.zeros(nodes, dtype=np.bool_)
+    nodes = len(graph.first) - 1
+    by, takes = np.full(nodes, -1), np.zeros(nodes, dtype=np.bool_)
     for half in range(len(follows)):
-        kept, gone = halves.node[half], halves.other[half]
+        kept, gone = graph.near[half], graph.far[half]
         if follows[half] and by[kept] < 0 and by[gone] < 0 and not takes[gone]:
             by[gone], takes[kept] = half, True
     return by
@@ -198,11 +167,11 @@ def add_matrices(graph: Graph, is_live: Bools, step: Step, new: Graph, target: I
 
 
 @compiled
-def mark_dominated(graph: Graph, halves: Halves, waits: Bools, alive: Bools) -> None:
+def mark_dominated(graph: Graph, waits: Bools, alive: Bools) -> None:
     """Mark each state of the waiting nodes as dead that another one dominates."""
     first, cost, pairs = graph.first, graph.cost, graph.pairs
     first_block, block, usage = graph.first_block, graph.block, graph.usage
-    suits = np.zeros(len(halves.node), dtype=np.int64)
+    suits = np.zeros(len(graph.near), dtype=np.int64)
     for node in range(len(waits)):
         width = first[node + 1] - first[node] if waits[node] else 0
         mine = alive[first[node] : first[node] + width]
@@ -212,10 +181,10 @@ def mark_dominated(graph: Graph, halves: Halves, waits: Bools, alive: Bools) -> 
             # states cost more than s, which saves trying all states of the neighbours.
             for at in range(begin, end):
                 half = graph.halves[at]
-                other, row = halves.other[half], halves.begin[half] + s * halves.own[half]
+                other, row = graph.far[half], graph.matrix[half] + s * graph.own[half]
                 least = BARRED
                 for x in range(first[other + 1] - first[other]):
-                    value = pairs[row + x * halves.across[half]]
+                    value = pairs[row + x * graph.across[half]]
                     if value < least and alive[first[other] + x]:
                         suits[at], least = x, value
             for t in range(width):
@@ -224,9 +193,9 @@ def mark_dominated(graph: Graph, halves: Halves, waits: Bools, alive: Bools) -> 
                 worse = cost[first[node] + t] - cost[first[node] + s]
                 for at in range(begin, end):
                     half = graph.halves[at]
-                    column = halves.begin[half] + suits[at] * halves.across[half]
-                    new = pairs[column + t * halves.own[half]]
-                    worse += new - pairs[column + s * halves.own[half]]
+                    column = graph.matrix[half] + suits[at] * graph.across[half]
+                    new = pairs[column + t * graph.own[half]]
+                    worse += new - pairs[column + s * graph.own[half]]
                     if new >= BARRED:
                         worse = BARRED
                         break
@@ -243,10 +212,10 @@ def mark_dominated(graph: Graph, halves: Halves, waits: Bools, alive: Bools) -> 
                     if worse >= BARRED:
                         break
                     half = graph.halves[at]
-                    other, own, across = halves.other[half], halves.own[half], halves.across[half]
+                    other, own, across = graph.far[half], graph.own[half], graph.across[half]
                     worst = -BARRED
                     for x in range(first[other + 1] - first[other]):
-                        column = halves.begin[half] + x * across
+                        column = graph.matrix[half] + x * across
                         old, new = pairs[column + s * own], pairs[column + t * own]
                         if old < BARRED and alive[first[other] + x]:
                             worst = max(worst, new - old)
