@@ -1,4 +1,4 @@
-"""`shardbench report`: write a report of a results file, or of the changes between two."""
+"""`shardbench report`: write a report of a results file."""
 
 import signal
 import time
@@ -31,18 +31,12 @@ _PROFILED_SECONDS = 1.0
 _WRITING_PAUSE = 4.0
 
 
-@command("shardbench report", "shardbench report before.jsonl after.jsonl")
+@command("shardbench report", "shardbench report results.jsonl")
 @click.argument(
     "results",
     type=options.PATH,
     required=False,
     help="A results file; without one the suite is measured first.",
-)
-@click.argument(
-    "other",
-    type=options.PATH,
-    required=False,
-    help="Another results file: what changed from RESULTS to it.",
 )
 @click.option(
     "--minutes",
@@ -50,12 +44,7 @@ _WRITING_PAUSE = 4.0
     show_default=f"{_MINUTES:g}; {_MINUTES_WITH_LARGE:g} with --large",
     help="Minutes to measure for, the headlines first; what does not fit is shown from the record.",
 )
-@click.option(
-    "--out",
-    type=options.PATH,
-    help="Folder for the report.",
-    show_default="report; comparison of two files",
-)
+@click.option("--out", type=options.PATH, default="report", help="Folder for the report.")
 @click.option(
     "--flames",
     is_flag=True,
@@ -68,16 +57,15 @@ _WRITING_PAUSE = 4.0
 @options.machine
 def report(
     results: Path | None,
-    other: Path | None,
     minutes: float | None,
-    out: Path | None,
+    out: Path,
     flames: bool,
     title: str,
     fresh: bool,
     large: bool,
     settings: Settings,
 ) -> None:
-    """Write an offline page of results, or of changes between two.
+    """Write an offline page of results.
 
     Also writes figures and their data next to the page.
     """
@@ -85,22 +73,12 @@ def report(
         raise UsageError(
             "--large, --fresh and --minutes measure a suite; RESULTS are not measured."
         )
-    if results is not None and other is not None:
-        if flames:
-            raise UsageError("A report of two files takes no --flames.")
-        from reports.changes import write_comparison
-
-        for file in (results, other):
-            tell_damaged(stored_cells(file).damaged)
-        _tell(write_comparison(results, other, out or Path("comparison"), title))
-        return
     from reports.report.page import Written, write_report  # slow to import: pandas, matplotlib
 
     is_suite = results is None
 
     def write(cells: Path) -> Written:
-        folder = out or Path("report")
-        return write_report(cells, folder, _PROFILES, _RECORD, title, suite=is_suite)
+        return write_report(cells, out, _PROFILES, _RECORD, title, suite=is_suite)
 
     if results is not None:
         tell_damaged(stored_cells(results).damaged)
