@@ -1,19 +1,27 @@
 """The limits of the linear programme, with what candidates and their shards add to them.
 
-A plan that moves at most a budget of bytes from a previous plan leaves most shards on their
+A giant, a shard that needs more than half of a rank in one kind (time or memory), leaves little of
+that kind to the other shards of its rank. Sums over ranks do not see this. So plans that rate at
+most z have more limits: weights of shards of which no rank holds more than 1 (conservative scales,
+or dual feasible functions: Fekete and Schepers 2001).
+
+A plan that moves at most a budget of bytes from a previous plan also leaves most shards on their
 previous rank (their home). There they must fit in memory and cost at most z. A rank with room for
 all of them limits nothing, so only the others, the crowded ranks, have limits of their own.
 """
 
 import math
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
 
-from planners.embedding.best_plan.candidates import ROUNDING, Candidates
+from planners.embedding.best_plan.candidates import ROUNDING, SAFETY, Candidates
 from planners.embedding.plan_files.table import Moves
 from planners.embedding.search.space import Floats, Placement
+
+_MOST_GIANTS = 2_000  # candidates up to which limits of giants are worth their time
 
 
 class Rows(NamedTuple):
@@ -53,6 +61,53 @@ def rows_in_sum(options: Candidates) -> Rows:
     of_shards = csr_array((0, len(is_time)))
     owner = csr_array((0, len(perf)))
     return Rows(unit, 1.0 - is_time, is_time, needs, owner, of_shards, of_shards)
+
+
+def rows_of_giants(options: Candidates, at_most: float) -> Rows | None:
+    """Return the limits in sum and those of giants, for plans that rate at most `at_most` ms.
+
+    Return None without any giants, or with too many candidates.
+
+    Take a kind that giants make scarce, another kind, and a factor f. The weight of a shard is its
+    need of the other kind, but at most f times its need of the scarce one. If a giant leaves r of
+    the scarce kind, the shards next to it weigh at most f r, so the giant may weigh 1 - f r.
+    """
+    space, of_rank = options.space, np.maximum(options.devices.storage.max(axis=0), 1)
+    if at_most <= 0 or len(options.options) > _MOST_GIANTS:
+        return None
+    # 1. What shards need of a rank in each kind, time first.
+    kinds = np.flatnonzero(space.option_storage[options.options].any(axis=0))
+    needs = np.column_stack([space.total / at_most, space.storage[:, kinds] / of_rank[kinds]])
+    of_options = [space.estimates_of(option) for option in options.options.tolist()]
+    shards = np.concatenate(of_options)
+    first = np.cumsum([0, *map(len, of_options[:-1])])
+    used = np.unique(shards)
+    # 2. Their weights, and the sum of them in each option.
+    weights = []
+    for scarce, other in permutations(range(needs.shape[1]), 2):
+        is_giant = needs[:, scarce] > 0.5 + SAFETY
+        if not is_giant[used].any():
+            continue
+        least_left = max(1.0 - needs[used, scarce].max(), 1e-3)
+        for factor in np.geomspace(0.3, 1.0 / least_left, 24).tolist():
+            beside = np.minimum(needs[:, other], factor * needs[:, scarce])
+            alone = np.maximum(needs[:, other], 1.0 - factor * (1.0 - needs[:, scarce]))
+            weight = np.where(is_giant, alone, beside)
+            weights.append(np.add.reduceat(weight[shards], first))
+    if not weights:
+        return None
+    # 3. They weigh at most 1 on each rank, in sum over all ranks; a little more for roundings.
+    rows, count = rows_in_sum(options), len(weights)
+    of_shards = hstack([rows.stays, csr_array((0, count))], "csr")
+    return Rows(
+        unit=rows.unit,
+        limits=np.append(rows.limits, np.full(count, 1.0 + SAFETY)),
+        is_time=np.append(rows.is_time, np.zeros(count)),
+        needs=hstack([rows.needs, np.column_stack(weights) / options.usable.sum()], "csr"),
+        owner=rows.owner,
+        stays=of_shards,
+        leaves=of_shards,
+    )
 
 
 def rows_of_moves(options: Candidates, moves: Moves, budget: float, at_least: float) -> Rows:

@@ -6,7 +6,7 @@ all devices, costs more than z times the number of ranks. The set of options tha
 only at the costs of their largest shards, so only these values are tried (threshold method for
 bottleneck problems).
 
-Plans near a previous one have more limits; see `limits`.
+Plans that rate at most z, and plans near a previous one, have more limits; see `limits`.
 """
 
 import math

@@ -1,6 +1,7 @@
 """Presolve: rules out options that no plan with at most a given rating can contain.
 
-Options are dropped by their shards' costs, and by their reduced costs in the linear programme.
+Options are dropped by their shards' costs, and by their reduced costs in the linear programme, also
+with the limits of giants.
 """
 
 import math
@@ -9,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from planners.embedding.best_plan.candidates import Bools, Candidates
+from planners.embedding.best_plan.limits import rows_of_giants
 from planners.embedding.best_plan.linear import LinearProgramme
 from planners.embedding.search.outcome import Deadline
 
@@ -31,6 +33,8 @@ def presolve_bound(
             if deadline.passed:
                 return np.asarray(allowed)
             kept = programme.affordable(limit, allowed, deadline)
+            if kept is not None and (kept == allowed).all():
+                kept = _beside_giants(candidates, limit, allowed, deadline)
             if kept is None or (kept == allowed).all():
                 return kept
             allowed = kept
@@ -41,6 +45,23 @@ def presolve_bound(
         return at_most, candidates
     least = _climb(lambda limit: possible(limit) is None, at_least, at_most, deadline)
     return least, candidates.only(allowed)
+
+
+def _beside_giants(
+    candidates: Candidates, limit: float, allowed: Bools, deadline: Deadline
+) -> Bools | None:
+    """Return a mask of the allowed options that limits of giants leave, or None if no plan."""
+    options = candidates.only(allowed)
+    rows = rows_of_giants(options, limit)
+    if rows is None:
+        return allowed
+    every = np.ones(len(options.options), bool)
+    left = LinearProgramme(options, rows).affordable(limit, every, deadline)
+    if left is None:
+        return None
+    kept = allowed.copy()
+    kept[allowed] = left
+    return kept
 
 
 def _climb(

@@ -96,7 +96,7 @@ def test_what_is_known_limits_the_proofs(drawn, worse, low):
         (
             [option(table, "device", (5, 0, 1.0)) for table in range(5)],
             [9, 9, 9, 9],
-            {"memory": 1.25, "ranks": math.inf},
+            {"memory": 1.25, "costs": math.inf},
         ),
     ],
 )
@@ -104,6 +104,15 @@ def test_a_rung_proves_what_the_one_before_does_not(options, storage, expected):
     """Each bound is as high as its rung allows."""
     proven = bounds(search_space(options), devices(*[(hbm, 0) for hbm in storage], host_ranks=2))
     assert {rung: proven[rung] for rung in expected} == pytest.approx(expected, rel=4e-3)
+
+
+def test_what_giants_leave_of_their_ranks_limits_the_others():
+    """A sum over ranks has room for shards that no rank has room for next to a giant."""
+    giants = [option(table, "device", (8, 0, 1.0)) for table in range(2)]
+    others = [option(table, "device", (1, 0, 1.0)) for table in range(2, 14)]
+    proven = bounds(search_space(giants + others), devices(*[(9, 0)] * 4))
+    assert proven["memory"] == pytest.approx(3.5)
+    assert 4.5 < proven["costs"] <= 5.0
 
 
 def test_large_problems_have_the_linear_bound(monkeypatch):
