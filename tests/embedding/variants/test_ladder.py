@@ -15,7 +15,7 @@ from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint
-from planners.embedding.observer import observe
+from planners.embedding.implementation import observe
 from planners.embedding.studies import LADDER, OTHER_PROPOSERS
 
 
