@@ -4,12 +4,6 @@ from typing import Any
 
 from harness.contract import OTHERS, Claim, Pair, Statement, Study
 
-LADDER = (
-    *("double-deepcopy", "single-deepcopy", "custom-deepcopy", "copy-if-better"),
-    *("no-topology-copy", "cheap-device-copies", "upstream", "remembered-annotations"),
-    *("no-space-copy", "distinct-shards", "shared-device-figures", "remembered-hashes"),
-    *("remembered-totals", "compiled"),
-)
 SAME = ("upstream", "compiled")
 OTHER_PROPOSERS = ("uniform", "greedy-sum", "default", "dp-torchrec")
 OWN = ("dp-tzrec", "dp-compiled", "dp-tzrec-2d", "dp-compiled-2d", "certified")
