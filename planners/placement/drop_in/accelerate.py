@@ -31,7 +31,6 @@ from planners.placement.search.certified import certified
 _SECONDS = 60.0
 _LARGEST_GAP = 1e-6
 _OPTIMAL = 1  # PuLP's status
-
 _SAMPLED = 101  # every so many variables
 
 # Functions without side effects that a construction calls with the same arguments again and again.
@@ -45,6 +44,7 @@ _PURE = (
 class accelerate_autoparallel(Acceleration):  # noqa: N801 - a call
     """Solve AutoParallel's integer programme by shardbench, until `stop` or the end of the block.
 
+    An AutoParallel that is entered inside is also constructed faster, with the same programme.
     The solution has the objective that AutoParallel's own solver has, to one in a million. It is
     put into AutoParallel's variables, which check it against all constraints. AutoParallel's own
     solver runs where ours has no proven optimum in a minute, or a constraint has an unknown form;

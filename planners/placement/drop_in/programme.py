@@ -65,12 +65,6 @@ class ShardingProgramme:
         for name, constraint in optimizer.prob.constraints.items():
             if constraint.sense > 0:
                 continue  # the least use of memory is checked in the solution
-            if len(constraint) == 1 and constraint.sense == constraint.constant == 0:
-                ((variable, share),) = constraint.items()  # most constraints forbid one variable
-                node, argument, out, into = keys[id(variable)]
-                if share:
-                    self.costs[node, argument].pop((out, into), None)
-                continue
             terms = {keys[id(v)]: share for v, share in constraint.items() if share}
             self._read(name, terms, constraint.sense, -constraint.constant)
 
