@@ -1,6 +1,7 @@
 """Expectations of cells: types, the TOML file, and the problems to measure for them."""
 
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -140,19 +141,42 @@ def load_expectations(path: Path) -> Expectations:
 def to_toml(expectations: Expectations) -> str:
     """Return the text of an expectations file, with cells sorted by family, problem and variant.
 
-    The order depends only on names, so that a diff of two files shows only changed expectations.
+    Each figure has a line of its own, and the order depends only on names, so that a diff of two
+    files shows only changed expectations.
     """
 
     def place(item: tuple[CellId, Expectation]) -> tuple[str, str, str]:
         return item[0].family, str(item[0].problem), item[0].variant
 
-    document = to_builtins(replace(expectations, cells={}))
-    document["made_with"] = to_builtins(expectations.made_with, order="sorted")
-    document["cell"] = {
-        str(cell): to_builtins(row, order="deterministic")
-        for cell, row in sorted(expectations.cells.items(), key=place)
-    }
-    return _HEADING + tomli_w.dumps(document)
+    settings = to_builtins(replace(expectations, cells={}))
+    del settings["cell"], settings["made_with"]
+    tables = [_lines(settings)]
+    made_with = to_builtins(expectations.made_with, order="deterministic")
+    tables.append(["[made_with]", *_lines(made_with)])
+    for cell, row in sorted(expectations.cells.items(), key=place):
+        figures = to_builtins(row, order="deterministic")
+        tables.append([f"[cell.{_key(str(cell))}]", *_lines(figures)])
+    return _HEADING + "\n".join("".join(f"{line}\n" for line in table) for table in tables)
+
+
+def _lines(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield a line `key = value` for each value; those of nested tables have dotted keys."""
+    for name, value in table.items():
+        key = prefix + _key(name)
+        if isinstance(value, dict):
+            yield from _lines(value, f"{key}.")
+        elif isinstance(value, list | tuple):
+            yield f"{key} = [{', '.join(map(_value, value))}]"
+        else:
+            yield f"{key} = {_value(value)}"
+
+
+def _key(name: str) -> str:
+    return tomli_w.dumps({name: 0}).removesuffix(" = 0\n")
+
+
+def _value(value: Any) -> str:
+    return tomli_w.dumps({"value": value}).removeprefix("value = ").removesuffix("\n")
 
 
 def to_measure(

@@ -254,17 +254,20 @@ def _renewed(judged: Judged, expectations: Expectations) -> Expectation:
     assert measured.status != "failed", "see is_as_it_must_be"
     expected = expected or Expectation()
     sure = {change.what for change in judged.deviations if change.kind != "inconclusive"}
-    if sure & {"against", "status", "cell"}:
+    if measured.status != "ok":
+        return expected.with_figures({}, against=measured.against, status=measured.status)
+    now = _figures(measured)
+    now["ratio"] = _widened(measured.ratio, expectations.ratio_slack)
+    if "status" in sure or not expected.figures:
+        sure = set(now)
+    elif "against" in sure:
         sure |= {"decision", "ratio"}
     # What did not deviate keeps its expectation, also a ratio or count that was not measured now.
     kept = {name: value for name, value in expected.figures.items() if name not in sure}
-    now = _figures(measured) if measured.status == "ok" else {}
-    if measured.status == "ok":
-        now["ratio"] = _widened(measured.ratio, expectations.ratio_slack)
-        now |= {name: kept[name] for name in kept if name in now or "." not in name}
     ignored = {*expectations.ignore, *expected.ignore}
-    figures = {name: value for name, value in now.items() if name not in ignored}
-    return expected.with_figures(figures, against=measured.against, status=measured.status)
+    accepted = {name: now[name] for name in now if name in sure}
+    figures = {name: value for name, value in (kept | accepted).items() if name not in ignored}
+    return expected.with_figures(figures, against=measured.against, status="ok")
 
 
 def without_noise(expectations: Expectations, again: GateVerdict) -> Expectations:

@@ -1,12 +1,15 @@
-"""Build the problems of the placement family; check, hash and rate plans."""
+"""Build the problems of the placement family; check, hash, rate and write plans."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from operator import methodcaller
+from typing import Any
 
 from harness.contract import (
     InfeasibleDecision,
+    Planning,
+    RankTable,
     Recorder,
     Topology,
     WorkloadSpec,
@@ -14,9 +17,8 @@ from harness.contract import (
     read_parameters,
 )
 from planners.instruments import replaced
-from planners.placement.files import read_problem
+from planners.placement.files import best_known, read_problem
 from planners.placement.generated import generated
-from planners.placement.leaderboard import best_known
 from planners.placement.problem import (
     FORBIDDEN,
     PlacementProblem,
@@ -26,6 +28,8 @@ from planners.placement.problem import (
     peak_of,
 )
 from planners.placement.workloads import BlocksParameters, FileParameters
+
+_GIB = 2**30
 
 facts = methodcaller("facts")
 """Describe a problem, its size first."""
@@ -99,3 +103,32 @@ def observe(recorder: Recorder) -> Iterator[None]:
         )
     ):
         yield
+
+
+def document(problem: PlacementProblem, decision: Plan) -> dict[str, Any]:
+    """Return a plan as `shardbench plan` writes it; `states` is the form that the contest takes."""
+    return {
+        "format": "shardbench-states",
+        "version": 1,
+        "problem": problem.name,
+        "quality": dict(quality(problem, decision)),
+        "states": decision.choice.tolist(),
+    }
+
+
+def _ranks(problem: PlacementProblem, decision: Plan) -> RankTable:
+    """Return one row: every device has the same memory in use."""
+    return RankTable(
+        columns=("peak GiB",),
+        rows=((peak_of(problem, decision.choice) / _GIB,),),
+        capacities=(problem.limit / _GIB,),
+        bar="peak GiB",
+    )
+
+
+PLANNING: Planning[PlacementProblem, Plan] = Planning(
+    variant="certified",
+    document=document,
+    ranks=_ranks,
+    limited=PlacementProblem.limited,
+)

@@ -1,6 +1,8 @@
 """Variants: published methods, and ours. Modules are imported at first use."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +43,13 @@ def reductions_compiled(problem: "PlacementProblem") -> "Prepared[Plan]":
 
 
 def _descent(problem: "PlacementProblem", is_reduced: bool, is_compiled: bool) -> "Prepared[Plan]":
-    from planners.placement.search.published import by_descent
-    from planners.placement.search.warm_up import warm_up
+    return Prepared(partial(_module("published").by_descent, problem, is_reduced, is_compiled))
 
-    warm_up()
-    return Prepared(lambda: by_descent(problem, is_reduced, is_compiled))
+
+def _module(name: str) -> Any:
+    """Import a module of the searches, after loading the machine code of all."""
+    import_module("planners.placement.search.warm_up").warm_up()
+    return import_module(f"planners.placement.search.{name}")
 
 
 @FAMILY.variant(
@@ -55,11 +59,7 @@ def _descent(problem: "PlacementProblem", is_reduced: bool, is_compiled: bool) -
 )
 def trws(problem: "PlacementProblem") -> "Prepared[Plan]":
     """TRW-S without a price of memory, then descent; its plan may not fit"""
-    from planners.placement.search.published import by_messages
-    from planners.placement.search.warm_up import warm_up
-
-    warm_up()
-    return Prepared(lambda: by_messages(problem))
+    return Prepared(partial(_module("published").by_messages, problem))
 
 
 @FAMILY.variant(
@@ -69,21 +69,15 @@ def trws(problem: "PlacementProblem") -> "Prepared[Plan]":
 )
 def lp(problem: "PlacementProblem") -> "Prepared[Plan]":
     """The linear relaxation of ilp; each op takes the state with the largest fraction"""
-    from planners.placement.search.published import by_rounding
-
     _check_size(problem)
-    return Prepared(lambda: by_rounding(problem))
+    return Prepared(partial(_module("published").by_rounding, problem))
 
 
 @FAMILY.variant("ilp", source="shardbench")
 def ilp(problem: "PlacementProblem") -> "Prepared[Plan]":
     """The integer programme of the whole problem, built as arrays and solved by HiGHS"""
-    from planners.placement.search.certified import by_programme
-    from planners.placement.search.graph import graph_of
-    from planners.placement.search.reduction import Reduced
-
     _check_size(problem)
-    return Prepared(lambda: by_programme(Reduced(graph_of(problem)), problem.seconds))
+    return Prepared(partial(_module("certified").unreduced, problem))
 
 
 def _check_size(problem: "PlacementProblem") -> None:
@@ -94,23 +88,13 @@ def _check_size(problem: "PlacementProblem") -> None:
 @FAMILY.variant("forests", source="shardbench")
 def forests(problem: "PlacementProblem") -> "Prepared[Plan]":
     """Reductions, prices of memory by TRW-S, and a search by forests"""
-    from planners.placement.search.certified import by_search
-    from planners.placement.search.graph import graph_of
-    from planners.placement.search.reduction import reduced
-    from planners.placement.search.warm_up import warm_up
-
-    warm_up()
-    return Prepared(lambda: by_search(reduced(graph_of(problem)), problem.seconds))
+    return Prepared(partial(_module("certified").by_forests, problem))
 
 
 @FAMILY.variant("certified", source="shardbench")
 def certified(problem: "PlacementProblem") -> "Prepared[Plan]":
     """Reductions, then the integer programme or the search by forests, with a proven bound"""
-    from planners.placement.search.certified import certified
-    from planners.placement.search.warm_up import warm_up
-
-    warm_up()
-    return Prepared(lambda: certified(problem))
+    return Prepared(partial(_module("certified").certified, problem))
 
 
 @FAMILY.variant("toulbar2", source="toulbar2 1.4.0", upstream=_TOULBAR2)
@@ -138,13 +122,13 @@ def _translated(
     from planners.placement.search.graph import graph_of
 
     graph = graph_of(problem)
-    states, places, block = graph.bytes_of_states()
+    states, usage, block = graph.bytes_of_states()
     node = graph.owner[block]
     state = states - graph.first[node]
     moments = []
     for moment, capacity in enumerate(graph.capacity.tolist()):
         at = np.flatnonzero(((graph.begin <= moment) & (moment < graph.end))[block])
-        columns = (node[at], state[at], graph.usage[places[at]])
+        columns = (node[at], state[at], usage[at])
         moments.append((capacity, np.stack(columns, axis=1).tolist()))
     request = {
         "costs": rows_of(graph.cost, graph.first),

@@ -19,7 +19,7 @@ from msgspec import json
 
 from harness.contract import InfeasibleDecision, WorkloadSpec
 from planners.placement import FAMILY
-from planners.placement.leaderboard import best_known
+from planners.placement.files import best_known
 from planners.placement.search.warm_up import warm_up
 
 COLUMNS = (

@@ -1,27 +1,22 @@
 """A compiled search that first looks for its plan among the plans in a folder.
 
-1. The plan of exactly this problem is loaded without enumerating the options: a `hit`.
+1. The plan of exactly this problem is loaded: a `hit`.
 2. In mode `best-plan`, the plan of a similar problem is used again if it fits and is near a proven
    bound: a `near hit`.
 3. Otherwise the search starts from it and moves little, unless that costs too much: a `start`.
 4. Otherwise it is a search as without a folder.
 """
 
-import copy
 import logging
 import math
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
-import numpy as np
-from torch import nn
 from torchrec.distributed.planner.types import ShardingOption
-from torchrec.distributed.types import ModuleSharder
 from typing_extensions import override
 
-from harness.contract import InfeasibleDecision, UsageError
+from harness.contract import UsageError
 from planners.embedding.best_plan.candidates import all_candidates
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.best_plan.replanning import Replanning
@@ -32,15 +27,8 @@ from planners.embedding.drop_in.checks import fault_of
 from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.drop_in.planner import Planner
 from planners.embedding.plan_cache.folder import PlanFile, PlanFolder, digest
-from planners.embedding.plan_files.document import PlanDocument, TableEntry, parse_plan
+from planners.embedding.plan_files.document import PlanDocument, parse_plan
 from planners.embedding.plan_files.table import PlanTable
-from planners.embedding.search.enumeration import DistinctShardEnumerator
-from planners.embedding.search.options import (
-    PlannedOption,
-    ShardLayout,
-    SharedOption,
-    with_shards,
-)
 from planners.embedding.search.outcome import Found, NotFound, placed
 from planners.embedding.search.space import Devices, SearchSpace, load_of
 
@@ -48,9 +36,7 @@ logger = logging.getLogger("shardbench")
 
 _MOST_OTHERS = 4  # files of other tables that are read to find similar ones
 _COMMON = 0.9  # least part of the tables that two similar problems share
-_NONE = np.empty(0, np.int64)
 Options = list[ShardingOption]
-Sharders = list[ModuleSharder[nn.Module]]
 
 
 class CachedSearch(CompiledSearch):
@@ -69,50 +55,40 @@ class CachedSearch(CompiledSearch):
         self.use = ""
 
     @override
-    def stand_ins(self) -> Iterator[tuple[Any, str, Any]]:
-        """Yield replacements as for a search; the enumerator returns a known plan's options."""
-        yield from super().stand_ins()
-        enumerator = self._planner._enumerator
-        enumerate_ = enumerator.enumerate
+    def load(self, search_space: Options, enumerator: Any = None) -> None:
+        """Propose the plan of exactly this problem if it is known, or else search."""
+        left = msgspec.json.encode(device_runs(self._topology))  # after the reservation
+        self._key = digest(self._inputs, left, letters=32)
+        if plan := self._known(search_space):
+            self._propose_from(self._lead_to([plan], self.outcome.rating))
+        else:
+            super().load(search_space, enumerator)
 
-        def enumerate_or_load(module: nn.Module, sharders: Sharders) -> Options:
-            left = msgspec.json.encode(device_runs(self._topology))  # after the reservation
-            self._key = digest(self._inputs, left, letters=32)
-            return self._known(module, sharders) or enumerate_(module=module, sharders=sharders)
-
-        yield enumerator, "enumerate", enumerate_or_load
-
-    def _known(self, module: nn.Module, sharders: Sharders) -> Options | None:
+    def _known(self, options: Options) -> Options | None:
         """Take the plan of exactly this problem as the outcome, if a file's passes all checks."""
-        planner = self._planner
         for file in self._folder.files():
             document = self._document(file) if file.key == self._key else None
             if document is None:
                 continue
             try:
-                enumerator = cast(DistinctShardEnumerator, planner._enumerator)
-                plan = _options_of(document, enumerator, module, sharders)
-                figures, names = document.quality, {option.fqn for option in plan}
-                rating, bound = figures["max_rank_ms"], figures["bound_ms"]
-                counts = int(figures["proposals"]), int(figures["plans"])
-                fault = fault_of(planner, plan, rating, names, self._topology)
+                figures, space = document.quality, self.flatten(options)
+                chosen = PlanTable.of_document(document).chosen(space)
+                if chosen is None:
+                    fault: str | None = "it has other tables or options"
+                else:
+                    counts = int(figures["proposals"]), int(figures["plans"])
+                    known = Found(*chosen, figures["max_rank_ms"], *counts, figures["bound_ms"])
+                    plan, names = placed(space, known), {option.fqn for option in options}
+                    fault = fault_of(self._planner, plan, known.rating, names, self._topology)
             except Exception as error:  # a user's own sharder may raise anything
                 fault = str(error).rstrip(".")
             if fault:
                 self._folder.report(f"{file.path} is not used, since it is wrong: {fault}.")
                 continue
-            self.outcome, self.use = Found(_NONE, _NONE, rating, *counts, bound), "hit"
+            self.outcome, self.use = known, "hit"
             self._folder.touch(file)
             return plan
         return None
-
-    @override
-    def load(self, search_space: Options, enumerator: Any = None) -> None:
-        """Search for a plan, unless it is known and is the search space."""
-        if isinstance(self.outcome, Found):
-            self._propose_from(self._lead_to([search_space], self.outcome.rating))
-        else:
-            super().load(search_space, enumerator)
 
     @override
     def search(self, space: SearchSpace, devices: Devices) -> Found | NotFound:
@@ -221,56 +197,3 @@ class CachedSearch(CompiledSearch):
 def _subject(names: set[str]) -> str:
     """Return a hash of table names."""
     return digest("\n".join(sorted(names)).encode("utf-8", "surrogatepass"), letters=16)
-
-
-def _options_of(
-    plan: PlanDocument, enumerator: DistinctShardEnumerator, module: nn.Module, sharders: Sharders
-) -> Options:
-    """Return a plan's options in its order, as `enumerator` would make them for a model.
-
-    Raises an error if the model has other tables, or if torchrec does not allow an option or cuts
-    its table otherwise.
-    """
-    chosen = {table.name: table for table in plan.tables}
-    own: Any = copy.copy(enumerator)
-    del own.enumerate  # which is replaced while the planner plans
-    own._last_stored_module = None  # else torchrec returns what it enumerated before
-    own.populate_estimates = _make_cheap_to_copy
-
-    def pass_only(method: str, attribute: str) -> None:
-        """Let a filter of the enumerator pass nothing but the plan's choice."""
-        allowed = getattr(enumerator, method)
-
-        def of_plan(name: str, *given: object) -> list[str]:
-            wanted = getattr(chosen[name], attribute)
-            return [kind for kind in allowed(name, *given) if kind == wanted]
-
-        setattr(own, method, of_plan)
-
-    pass_only("_filter_sharding_types", "sharding_type")
-    pass_only("_filter_compute_kernels", "compute_kernel")
-    options = own.enumerate(module, sharders)
-    # Statistics read the sharders of the enumerator.
-    enumerator.__dict__.update(
-        (n, value) for n, value in vars(own).items() if n.startswith("_sharder")
-    )
-    enumerator.postponed = (module, sharders)
-    made = {option.name: option for option in options}
-    if made.keys() != chosen.keys():
-        raise InfeasibleDecision(f"The plan has {len(chosen)} tables, not {len(made)}.")
-    return [_with_plan(made[name], table) for name, table in chosen.items()]
-
-
-def _make_cheap_to_copy(options: Options) -> None:
-    for option in options:
-        option.__class__ = SharedOption
-
-
-def _with_plan(option: ShardingOption, table: TableEntry) -> ShardingOption:
-    shards = [entry.shard() for entry in table.shards]
-    layout = option.shards[0].size
-    made = layout.shards() if isinstance(layout, ShardLayout) else option.shards
-    cut = [([*shard.size], [*shard.offset]) for shard in made]
-    if cut != [(shard.size, shard.offset) for shard in shards]:
-        raise InfeasibleDecision(f"Table {option.name} is cut otherwise in the plan.")
-    return with_shards(option, shards, PlannedOption)

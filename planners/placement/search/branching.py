@@ -12,8 +12,8 @@ from time import monotonic
 import numpy as np
 
 from harness.contract import InfeasibleDecision
-from planners.placement.problem import Bools, Ints
-from planners.placement.search.dual import Floats, bounds
+from planners.placement.problem import Bools
+from planners.placement.search.dual import Floats
 from planners.placement.search.graph import BARRED, Graph
 from planners.placement.search.linear import Programme
 from planners.placement.search.reduction import reduced
@@ -24,36 +24,26 @@ _CLOSE = 1e-6  # branches this near to the plan's cost are not split
 def branched(graph: Graph, cost: int, deadline: float) -> int:
     """Return a proven bound on the cost of all choices, at most `cost`, that of a known plan."""
     order = count()
-    bound, of_states, fractions = relaxed(graph, cost, deadline)
-    waiting = [(bound, next(order), graph, of_states, fractions)]
+    root = Programme(graph, cost).relax(deadline)
+    waiting = [(root.bound, next(order), graph, root)]
     least = cost  # the least bound of the branches that are not split
     while waiting and waiting[0][0] < least and monotonic() < deadline:
-        bound, _, branch, of_states, fractions = heappop(waiting)
-        for allowed in _split(branch, fractions):
+        bound, _, branch, relaxed = heappop(waiting)
+        for allowed in _split(branch, relaxed.fractions):
             # A state whose bound is the plan's cost is in no cheaper plan (reduced-cost fixing).
-            allowed &= of_states < cost
+            allowed &= relaxed.of_states < cost
             part = branch._replace(cost=np.where(allowed, branch.cost, BARRED))
             try:
                 smaller = reduced(part).graph
             except InfeasibleDecision:
                 continue
-            own, of_states_now, fractions_now = relaxed(smaller, cost, deadline)
-            own = max(bound, own)
+            own_relaxed = Programme(smaller, cost).relax(deadline)
+            own = max(bound, own_relaxed.bound)
             if own >= cost * (1 - _CLOSE) or len(smaller.cost) == smaller.nodes:
                 least = min(least, own)
             else:
-                heappush(waiting, (own, next(order), smaller, of_states_now, fractions_now))
+                heappush(waiting, (own, next(order), smaller, own_relaxed))
     return min([least, *(branch[0] for branch in waiting)])
-
-
-def relaxed(graph: Graph, about: float, deadline: float) -> tuple[int, Ints, Floats | None]:
-    """Return the relaxation's proven bound, that of each state, and the states' fractions.
-
-    The bounds are trivial, and there are no fractions, if it is not solved until the deadline.
-    """
-    programme = Programme(graph, about)
-    fractions = programme.relax(deadline)
-    return *bounds(graph, programme.messages, programme.prices), fractions
 
 
 def _split(graph: Graph, fractions: Floats | None) -> tuple[Bools, Bools]:

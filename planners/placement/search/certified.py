@@ -12,12 +12,12 @@ from time import monotonic
 
 from harness.contract import InfeasibleDecision
 from planners.placement.problem import Choice, PlacementProblem, Plan, cost_of
-from planners.placement.search.branching import branched, relaxed
-from planners.placement.search.descent import descended, smallest
-from planners.placement.search.dual import Dual, proven
+from planners.placement.search.branching import branched
+from planners.placement.search.dual import Dual
 from planners.placement.search.forest import ForestSearch
 from planners.placement.search.graph import BARRED, Graph, graph_of
 from planners.placement.search.linear import Programme, rounded
+from planners.placement.search.published import descended, smallest
 from planners.placement.search.reduction import Reduced, reduced
 
 MOST_PAIRS = 200_000
@@ -25,8 +25,9 @@ _FOR_PROGRAMME = 0.6
 _EQUAL = 1e-9  # the relative error of the solver's prices
 _SWEEPS = 60
 _MOST_SWEEPS = 400  # they take a tenth of the time of the linear programme
-# Shares of the time for prices and for search, in turns.
-_TURNS = ((0.1, 0.1), (0.1, 0.1), (0.1, 0.5))
+# Shares of the time: for prices before each start, and for a search from it.
+_FOR_PRICES = (0.1, 0.1, 0.1, 0.0, 0.0, 0.0)
+_FOR_START = 0.06
 
 
 def certified(problem: PlacementProblem) -> Plan:
@@ -43,6 +44,16 @@ def certified(problem: PlacementProblem) -> Plan:
             return plan
         return replace(plan, bound=branched(small.graph, cost, began + problem.seconds))
     return by_search(small, left)
+
+
+def by_forests(problem: PlacementProblem) -> Plan:
+    """Return the plan of `by_search` within the problem's seconds."""
+    return by_search(reduced(graph_of(problem)), problem.seconds)
+
+
+def unreduced(problem: PlacementProblem) -> Plan:
+    """Return the plan of the integer programme of the whole problem within its seconds."""
+    return by_programme(Reduced(graph_of(problem)), problem.seconds)
 
 
 def _proven_by_messages(small: Reduced) -> Plan | None:
@@ -64,10 +75,8 @@ def by_programme(small: Reduced, seconds: float) -> Plan:
     graph = small.graph
     start, cost = _started(graph)
     programme = Programme(graph, 1e9 if start is None else cost)
-    fractions = programme.relax(deadline)
-    bound = 0
+    bound, _, fractions = programme.relax(deadline)
     if fractions is not None:
-        bound = proven(graph, programme.messages, programme.prices)
         choice = rounded(graph, fractions)
         if graph.fits(choice) and graph.cost_of(choice) * (1 - _EQUAL) <= bound:
             return Plan(small.lifted(choice), bound)  # the relaxation takes whole states
@@ -75,19 +84,25 @@ def by_programme(small: Reduced, seconds: float) -> Plan:
 
 
 def by_search(small: Reduced, seconds: float) -> Plan:
-    """Take turns: prices from the cost of a plan, then a better plan from the prices."""
+    """Search from several starts, with prices that aim at the least cost so far.
+
+    The first steps decide how good a search becomes, more than its length. So the searches are
+    short, and only the best one goes on.
+    """
     deadline = monotonic() + seconds
     dual = Dual(small.graph)
-    start, target = _started(small.graph)
-    search = None
-    for turn, (of_dual, of_search) in enumerate(_TURNS):
-        choice = dual.run(monotonic() + of_dual * seconds, target)
-        search = search or ForestSearch(dual, choice)
-        search.run(min(deadline, monotonic() + of_search * seconds), seed=turn)
-        target = min(target, search.cost)
-    assert search is not None
-    best = start if target < search.cost else search.best
-    return Plan(small.lifted(_found(best)), dual.proven())
+    best, least = _started(small.graph)
+    searches = []
+    for seed, of_dual in enumerate(_FOR_PRICES):
+        choice = dual.run(monotonic() + of_dual * seconds, least)
+        search = ForestSearch(dual, choice)
+        search.run(min(deadline, monotonic() + _FOR_START * seconds), seed)
+        searches.append(search)
+        if search.best is not None:
+            least = min(least, search.cost)
+    search = min(searches, key=lambda search: search.cost)
+    search.run(deadline, seed=len(searches))
+    return Plan(small.lifted(_found(search.best if search.cost <= least else best)), dual.proven())
 
 
 def _started(graph: Graph) -> tuple[Choice | None, float]:
@@ -108,7 +123,7 @@ def quick_bound(problem: PlacementProblem) -> int:
     """Return a proven bound, by work that does not depend on the machine's speed."""
     graph = reduced(graph_of(problem)).graph
     if len(graph.pairs) <= MOST_PAIRS:
-        return relaxed(graph, 1e9, math.inf)[0]
+        return Programme(graph, 1e9).relax(math.inf).bound
     dual = Dual(graph)
     for _ in range(_SWEEPS):
         dual.sweep()

@@ -3,7 +3,7 @@
 Lagrange multipliers price the bytes in use at each moment, so that the limit on memory leaves the
 constraints and enters the costs of states. Messages shift costs between nodes and edges such that
 the sum of all minima rises (Kolmogorov, TPAMI 2006; shifts as in his SRMP, TPAMI 2015). Both are
-floats and need no precision: `proven` computes the bound from them again, in whole numbers.
+floats and need no precision: `bounds` computes it from them again, in whole numbers.
 """
 
 import math
@@ -26,7 +26,7 @@ class Dual:
     """Messages and prices of a graph, and the best bound so far."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+        self.graph, self.bytes_of_states = graph, graph.bytes_of_states()
         self.pairs = graph.pairs.astype(np.float64)
         self.messages = np.zeros(graph.message[-1])
         self.prices = np.zeros(len(graph.capacity))
@@ -50,8 +50,9 @@ class Dual:
         """
         # 1. The costs of states, with their memory at the prices.
         graph, paid = self.graph, np.concatenate([[0.0], np.cumsum(self.prices)])
+        states, usage, block = self.bytes_of_states
         costs = graph.cost.astype(np.float64)
-        add_blocks(graph, paid[graph.end] - paid[graph.begin], costs)
+        np.add.at(costs, states, usage * (paid[graph.end] - paid[graph.begin])[block])
         choice = np.zeros(graph.nodes, dtype=np.int64)
         bound = pass_messages(graph, costs, self.pairs, self.messages, choice)
         bound += graph.constant - float(self.prices @ graph.capacity)
@@ -67,7 +68,8 @@ class Dual:
         # 3. Polyak's step along the averaged use of memory above the capacity. The use of the
         # states that the bound takes is a supergradient of the bound.
         if len(graph.capacity):
-            of_block = bytes_of_bound(graph, costs, self.pairs, self.messages)
+            shares = shares_of_bound(graph, costs, self.pairs, self.messages)
+            of_block = np.bincount(block, shares[states] * usage, len(graph.owner))
             self.used = 0.9 * self.used + 0.1 * graph.spread(of_block)
             excess = self.used - graph.capacity
             length = float(excess @ excess)
@@ -79,12 +81,7 @@ class Dual:
 
     def proven(self) -> int:
         """Return a lower bound on the cost of every choice within the limit, in whole numbers."""
-        return proven(self.graph, *self.best)
-
-
-def proven(graph: Graph, messages: Floats, prices: Floats) -> int:
-    """Return the bound that messages and prices prove, whatever their values."""
-    return bounds(graph, messages, prices)[0]
+        return bounds(self.graph, *self.best)[0]
 
 
 def bounds(graph: Graph, messages: Floats, prices: Floats) -> tuple[int, Ints]:
@@ -100,11 +97,11 @@ def bounds(graph: Graph, messages: Floats, prices: Floats) -> tuple[int, Ints]:
     whole = np.array([int(price * unit) for price in prices.tolist()], dtype=object)
     paid = np.concatenate([np.zeros(1, dtype=object), np.cumsum(whole)])
     limit = -(-_SCALE * int((whole * graph.capacity.astype(object)).sum()) // unit)
-    states, places, block = graph.bytes_of_states()
+    states, usage, block = graph.bytes_of_states()
     of_block = (paid[graph.end] - paid[graph.begin])[block]
     is_priced = of_block.astype(bool)
     bytes_cost = np.zeros(len(graph.cost), dtype=object)
-    priced = graph.usage[places[is_priced]].astype(object) * of_block[is_priced]
+    priced = usage[is_priced].astype(object) * of_block[is_priced]
     np.add.at(bytes_cost, states[is_priced], priced)
     # 2. Rounded down and limited, the cost of bytes is only smaller.
     most = 2**58
@@ -120,16 +117,6 @@ def bounds(graph: Graph, messages: Floats, prices: Floats) -> tuple[int, Ints]:
 
 
 @compiled
-def add_blocks(graph: Graph, of_block: Floats, costs: Floats) -> None:
-    """Add to the costs of states the bytes of their blocks at the blocks' prices."""
-    for b in range(len(of_block)):
-        if of_block[b] > 0:
-            begin = graph.first[graph.owner[b]]
-            for s in range(graph.first[graph.owner[b] + 1] - begin):
-                costs[begin + s] += graph.usage[graph.block[b] + s] * of_block[b]
-
-
-@compiled
 def pass_messages(
     graph: Graph, costs: Floats, pairs: Floats, messages: Floats, choice: Choice
 ) -> float:
@@ -138,8 +125,8 @@ def pass_messages(
     A message is what a node has given to an edge. After a node collects from an edge, the minimum
     of the edge is 0 for each of the node's states; so the bound is what the nodes keep.
     """
-    first, tail, head, offset = graph.first, graph.tail, graph.head, graph.offset
-    begins, halves, message = graph.first_half, graph.halves, graph.message
+    first, begins, halves, message = graph.first, graph.first_half, graph.halves, graph.message
+    far, matrix, strides, across = graph.far, graph.matrix, graph.own, graph.across
     nodes, bound, widest = len(first) - 1, 0.0, np.max(first[1:] - first[:-1])
     total, decided = np.empty(widest), np.empty(widest)
     for way in range(2):
@@ -150,21 +137,15 @@ def pass_messages(
             for s in range(width):
                 total[s] = costs[first[node] + s]
                 decided[s] = total[s]
-            for at in range(begins[node], begins[node + 1]):
-                half = halves[at]
-                edge = half >> 1
-                is_tail = half & 1 == 0
-                other = head[edge] if is_tail else tail[edge]
-                columns = first[head[edge] + 1] - first[head[edge]]
-                own, theirs = message[half], message[half ^ 1]
+            for half in halves[begins[node] : begins[node + 1]]:
+                other, own, theirs = far[half], message[half], message[half ^ 1]
                 # 1. Collect from the nodes that were visited before this one.
                 if (other < node) == (way == 0):
                     earlier += 1
                     for s in range(width):
-                        least = np.inf
+                        least, row = np.inf, matrix[half] + s * strides[half]
                         for t in range(first[other + 1] - first[other]):
-                            place = s * columns + t if is_tail else t * columns + s
-                            value = pairs[offset[edge] + place] + messages[theirs + t]
+                            value = pairs[row + t * across[half]] + messages[theirs + t]
                             least = min(least, value)
                         messages[own + s] = -least
                 else:
@@ -173,19 +154,16 @@ def pass_messages(
                 for s in range(width):
                     total[s] -= messages[own + s]
                     if other < node:
-                        t = choice[other]
-                        place = s * columns + t if is_tail else t * columns + s
-                        decided[s] += pairs[offset[edge] + place]
+                        row = matrix[half] + choice[other] * across[half]
+                        decided[s] += pairs[row + s * strides[half]]
                     else:
                         decided[s] -= messages[own + s]
             if way == 0:
                 choice[node] = np.argmin(decided[:width])
             # 3. Give equal parts to the edges of nodes that are visited later.
             part = 1.0 / max(earlier, later, 1)
-            for at in range(begins[node], begins[node + 1]):
-                half = halves[at]
-                other = head[half >> 1] if half & 1 == 0 else tail[half >> 1]
-                if (other < node) != (way == 0):
+            for half in halves[begins[node] : begins[node + 1]]:
+                if (far[half] < node) != (way == 0):
                     for s in range(width):
                         messages[message[half] + s] += part * total[s]
             if way == 1:
@@ -194,21 +172,20 @@ def pass_messages(
 
 
 @compiled
-def bytes_of_bound(graph: Graph, costs: Floats, pairs: Floats, messages: Floats) -> Floats:
-    """Return the bytes of each block in the minima that make up the bound of `pass_messages`.
+def shares_of_bound(graph: Graph, costs: Floats, pairs: Floats, messages: Floats) -> Floats:
+    """Return the share of each state in the minima that make up the bound of `pass_messages`.
 
     A node keeps a part of its minimum, so this share of it takes the least state. What it collected
     from a later node takes the state of the later node that was the least for its own state.
     """
-    first, tail, head, offset = graph.first, graph.tail, graph.head, graph.offset
-    begins, halves, message = graph.first_half, graph.halves, graph.message
+    first, begins, halves, message = graph.first, graph.first_half, graph.halves, graph.message
+    far, matrix, strides, across = graph.far, graph.matrix, graph.own, graph.across
     nodes, shares = len(first) - 1, np.zeros(len(costs))
     part, kept = np.empty(nodes), np.empty(nodes)
     for node in range(nodes):
         degree, earlier = begins[node + 1] - begins[node], 0
         for half in halves[begins[node] : begins[node + 1]]:
-            other = head[half >> 1] if half & 1 == 0 else tail[half >> 1]
-            earlier += other < node
+            earlier += far[half] < node
         part[node] = 1.0 / max(earlier, degree - earlier, 1)
         kept[node] = 1.0 - part[node] * earlier
     for node in range(nodes):
@@ -219,25 +196,16 @@ def bytes_of_bound(graph: Graph, costs: Floats, pairs: Floats, messages: Floats)
         shares[first[node] + np.argmin(own)] += kept[node]
         # 2. The shares of its states take states of later nodes.
         for half in halves[begins[node] : begins[node + 1]]:
-            edge, is_tail = half >> 1, half & 1 == 0
-            other = head[edge] if is_tail else tail[edge]
-            columns = first[head[edge] + 1] - first[head[edge]]
-            theirs = message[half ^ 1]
+            other, theirs = far[half], message[half ^ 1]
             for s in range(len(own) if other > node else 0):
                 share = shares[first[node] + s]
-                least, state = np.inf, 0
+                least, state, row = np.inf, 0, matrix[half] + s * strides[half]
                 for t in range(first[other + 1] - first[other] if share > 0.0 else 0):
-                    place = s * columns + t if is_tail else t * columns + s
-                    value = pairs[offset[edge] + place] + messages[theirs + t]
+                    value = pairs[row + t * across[half]] + messages[theirs + t]
                     if value < least:
                         least, state = value, t
                 shares[first[other] + state] += part[other] * share
-    of_block = np.zeros(len(graph.owner))
-    for b in range(len(of_block)):
-        begin = first[graph.owner[b]]
-        for s in range(first[graph.owner[b] + 1] - begin):
-            of_block[b] += shares[begin + s] * graph.usage[graph.block[b] + s]
-    return of_block
+    return shares
 
 
 @compiled

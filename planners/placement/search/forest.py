@@ -13,12 +13,12 @@ from planners.placement.search.dual import Dual, Floats
 from planners.placement.search.graph import Graph, compiled
 
 _STEPS = 50
-_LARGEST = 1000
+_LARGEST = 1000  # most nodes of a forest
 _FEW_NODES = 500  # a larger graph has too few steps for each node to cool down
 
 
 class ForestSearch:
-    """A choice that changes step by step, and the best one within the limit on memory so far."""
+    """A search from a start, and the best choice within the limit on memory so far."""
 
     def __init__(self, dual: Dual, start: Choice) -> None:
         """Begin with a choice, which may use too many bytes."""
@@ -30,11 +30,13 @@ class ForestSearch:
         self._penalty = np.array([float(dual.prices.max(initial=0.0)) or 1.0])
 
     def run(self, deadline: float, seed: int = 0) -> None:
-        """Search until the time of the monotonic clock; the steps depend on the seed."""
+        """Search from the best choice until the time of the monotonic clock, else from the last."""
         graph, bound, began = self.dual.graph, self.dual.bound, monotonic()
         begin_random(seed)
-        paid = np.concatenate([[0.0], np.cumsum(self.dual.best[1])])
-        used, best = graph.used_by(self.choice), self.choice.copy()
+        if self.best is not None:
+            self.choice = self.best.copy()
+        choice, paid = self.choice, np.concatenate([[0.0], np.cumsum(self.dual.best[1])])
+        used, best = graph.used_by(choice), choice.copy()
         cold = min(1.0, _FEW_NODES / graph.nodes) ** 2
         while (now := monotonic()) < deadline:
             # The temperature falls to 0. It begins with a node's share of what is left to gain.
@@ -43,15 +45,13 @@ class ForestSearch:
             cost = graph.constant + forest_steps(
                 graph,
                 paid,
-                self.choice,
+                choice,
                 used,
                 best,
                 self._penalty,
                 temperature,
-                graph.cost_of(self.choice) - graph.constant,
+                graph.cost_of(choice) - graph.constant,
                 self.cost - graph.constant,
-                _STEPS,
-                _LARGEST,
             )
             if cost < self.cost:
                 self.cost, self.best = cost, best.copy()
@@ -74,20 +74,18 @@ def forest_steps(
     temperature: float,
     now: int,
     least: int,
-    steps: int,
-    largest: int,
 ) -> int:
     """Make some steps in place; return the least cost within the capacity, of the choice `best`.
 
     `paid` has the summed multipliers before each moment, `now` the cost of the choice, `least` the
     least cost so far.
     """
-    first, cost, tail, head = graph.first, graph.cost, graph.tail, graph.head
-    offset, pairs, first_half, halves = graph.offset, graph.pairs, graph.first_half, graph.halves
+    first, cost, pairs = graph.first, graph.cost, graph.pairs
+    first_half, halves, far = graph.first_half, graph.halves, graph.far
     first_block, begin, end = graph.first_block, graph.begin, graph.end
     block, usage, capacity = graph.block, graph.usage, graph.capacity
     nodes, moments = len(first) - 1, len(capacity)
-    widest, size_limit = np.max(first[1:] - first[:-1]), min(largest, nodes)
+    widest, size_limit = np.max(first[1:] - first[:-1]), min(_LARGEST, nodes)
     seen, place, region = np.full(nodes, -1), np.full(nodes, -1), np.empty(nodes, np.int64)
     # The members of a forest: the node, its parent's number, the matrix of the edge between them,
     # and the strides of the matrix for states of the node and of the parent.
@@ -103,7 +101,7 @@ def forest_steps(
     for m in range(moments):
         over += max(0, used[m] - capacity[m])
         full[m + 1] = full[m] + (used[m] > capacity[m])
-    for step in range(steps):
+    for step in range(_STEPS):
         # 1. The prices of this step: multipliers times a factor, and the penalty where memory is
         # full. Both are summed over moments, so that the price of an interval is a difference.
         factor = 2.0 * np.random.random()
@@ -122,7 +120,7 @@ def forest_steps(
             degree = first_half[node + 1] - first_half[node]
             for at in range(degree):
                 half = halves[first_half[node] + (at + shift) % degree]
-                other = head[half >> 1] if half & 1 == 0 else tail[half >> 1]
+                other = far[half]
                 if place[other] >= 0:
                     links, link = links + 1, half
                 elif seen[other] != step and count < nodes:
@@ -132,12 +130,8 @@ def forest_steps(
             if links <= 1:
                 member[members], up[members] = node, -1
                 if links == 1:
-                    edge, is_tail = link >> 1, link & 1 == 0
-                    columns = first[head[edge] + 1] - first[head[edge]]
-                    up[members] = place[head[edge] if is_tail else tail[edge]]
-                    matrix[members] = offset[edge]
-                    by_own[members] = columns if is_tail else 1
-                    by_up[members] = 1 if is_tail else columns
+                    up[members], matrix[members] = place[far[link]], graph.matrix[link]
+                    by_own[members], by_up[members] = graph.own[link], graph.across[link]
                 place[node] = members
                 members += 1
         # 3. The costs of each member's states, with the edges to nodes that stay as they are.
@@ -146,17 +140,11 @@ def forest_steps(
             width = first[node + 1] - first[node]
             for s in range(width):
                 own[i, s] = cost[first[node] + s]
-            for at in range(first_half[node], first_half[node + 1]):
-                half = halves[at]
-                edge = half >> 1
-                other = head[edge] if half & 1 == 0 else tail[edge]
-                if place[other] < 0:
-                    columns = first[head[edge] + 1] - first[head[edge]]
+            for half in halves[first_half[node] : first_half[node + 1]]:
+                if place[far[half]] < 0:
+                    row = graph.matrix[half] + choice[far[half]] * graph.across[half]
                     for s in range(width):
-                        if half & 1 == 0:
-                            own[i, s] += pairs[offset[edge] + s * columns + choice[other]]
-                        else:
-                            own[i, s] += pairs[offset[edge] + choice[other] * columns + s]
+                        own[i, s] += pairs[row + s * graph.own[half]]
             for s in range(width):
                 table[i, s] = own[i, s]
             for b in range(first_block[node], first_block[node + 1]):

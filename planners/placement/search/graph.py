@@ -51,6 +51,9 @@ class Graph(NamedTuple):
         capacity: the bytes that all blocks together may use at each moment.
         constant: the cost to add to every choice.
         first_half, halves: the begins of the nodes' halves, and the halves.
+        near, far: the node that has each half, and its neighbour.
+        matrix, own, across: by half; state s of the node and state t of the neighbour have the
+            cost pairs[matrix + s * own + t * across].
         message: shape (2 * edges + 1,); where the message of each half begins.
         first_block: the begins of the nodes' blocks, which are in the order of nodes.
     """
@@ -70,6 +73,11 @@ class Graph(NamedTuple):
     constant: int = 0
     first_half: Ints = _NONE
     halves: Ints = _NONE
+    near: Ints = _NONE
+    far: Ints = _NONE
+    matrix: Ints = _NONE
+    own: Ints = _NONE
+    across: Ints = _NONE
     message: Ints = _NONE
     first_block: Ints = _NONE
 
@@ -105,10 +113,10 @@ class Graph(NamedTuple):
         return np.cumsum(change)[:-1]
 
     def bytes_of_states(self) -> tuple[Ints, Ints, Ints]:
-        """Return the states of all blocks in turn, their places in `usage`, and their blocks."""
+        """Return the states of all blocks in turn, their bytes, and their blocks."""
         widths = self.widths[self.owner]
         block, state = np.repeat(np.arange(len(widths)), widths), counting(widths)
-        return self.first[self.owner[block]] + state, self.block[block] + state, block
+        return self.first[self.owner[block]] + state, self.usage[self.block[block] + state], block
 
 
 def counting(lengths: Ints) -> Ints:
@@ -156,9 +164,9 @@ def tightened(graph: Graph) -> Graph:
     Raises InfeasibleDecision if even the smallest states do not fit into memory.
     """
     # 1. The least bytes of every block are taken from the capacity.
-    states, places, block = graph.bytes_of_states()
+    states, usage, block = graph.bytes_of_states()
     widths = graph.widths[graph.owner]
-    usage, begins = graph.usage[places], begins_of(widths)[:-1]
+    begins = begins_of(widths)[:-1]
     least = np.minimum.reduceat(usage, begins) if len(begins) else begins
     most = np.maximum.reduceat(usage, begins) if len(begins) else begins
     usage -= least[block]
@@ -195,8 +203,10 @@ def tightened(graph: Graph) -> Graph:
     cheapest = np.minimum.reduceat(graph.cost, graph.first[:-1])
     cost = np.where(graph.cost < BARRED, graph.cost - np.repeat(cheapest, graph.widths), graph.cost)
     # 5. The halves of each node.
-    ends = np.stack([graph.tail, graph.head], axis=1).ravel()
-    halves, nodes = np.argsort(ends, kind="stable"), np.arange(graph.nodes + 1)
+    ends = np.stack([graph.tail, graph.head], axis=1)
+    near, columns = ends.ravel(), graph.widths[graph.head]
+    strides = np.stack([columns, np.ones_like(columns)], axis=1)
+    halves, nodes = np.argsort(near, kind="stable"), np.arange(graph.nodes + 1)
     return graph._replace(
         cost=cost,
         owner=owner,
@@ -206,9 +216,14 @@ def tightened(graph: Graph) -> Graph:
         usage=summed,
         capacity=capacity[kept],
         constant=graph.constant + int(cheapest[cheapest < BARRED].sum()),
-        first_half=np.searchsorted(ends[halves], nodes),
+        first_half=np.searchsorted(near[halves], nodes),
         halves=halves,
-        message=begins_of(graph.widths[ends]),
+        near=near,
+        far=ends[:, ::-1].ravel(),
+        matrix=np.repeat(graph.offset[:-1], 2),
+        own=strides.ravel(),
+        across=strides[:, ::-1].ravel(),
+        message=begins_of(graph.widths[near]),
         first_block=np.searchsorted(owner, nodes),
     )
 

@@ -6,13 +6,14 @@ memory; rows for the moments with most bytes too many are added until a solution
 
 from itertools import pairwise
 from time import monotonic
+from typing import NamedTuple
 
 import highspy
 import numpy as np
 
 from planners.highs import Solver, is_solved
 from planners.placement.problem import Choice, Ints
-from planners.placement.search.dual import Floats
+from planners.placement.search.dual import Floats, bounds
 from planners.placement.search.graph import BARRED, Graph, counting
 
 _PEAKS = 12
@@ -24,12 +25,22 @@ def rounded(graph: Graph, fractions: Floats) -> Choice:
     return np.array([np.argmax(fractions[begin:end]) for begin, end in pairwise(graph.first)])
 
 
-class Programme:
-    """The programme of a graph: its linear relaxation with prices, and its integer solutions.
+class Relaxation(NamedTuple):
+    """What a linear relaxation says of a graph; of one that was not solved, the bounds are trivial.
 
     Attributes:
-        messages, prices: those of the last relaxation, as in `dual`.
+        bound: a proven bound on the cost of every choice.
+        of_states: for each state, a proven bound on the cost of the choices that take it.
+        fractions: the share of each state in the solution, None if it was not solved in time.
     """
+
+    bound: int
+    of_states: Ints
+    fractions: Floats | None
+
+
+class Programme:
+    """The programme of a graph: its linear relaxation, and its integer solutions."""
 
     def __init__(self, graph: Graph, about: float) -> None:
         """Build the programme; costs are divided such that `about`, a known cost, is usual."""
@@ -40,8 +51,6 @@ class Programme:
         self._highs = Solver()
         self._highs.setOptionValue("mip_rel_gap", 1e-7)
         self._highs.passModel(self._model())
-        self.messages = np.zeros(graph.message[-1])
-        self.prices = np.zeros(len(graph.capacity))
 
     def _model(self) -> highspy.HighsLp:
         graph = self.graph
@@ -84,21 +93,19 @@ class Programme:
         model.a_matrix_.index_, model.a_matrix_.value_ = places[order], values[order]
         return model
 
-    def relax(self, deadline: float) -> Floats | None:
-        """Solve the relaxation, keep its prices; return the states' fractions, None if too late."""
-        fractions = None
+    def relax(self, deadline: float) -> Relaxation:
+        """Solve the relaxation until the deadline."""
+        graph, fractions = self.graph, None
+        messages, prices = np.zeros(graph.message[-1]), np.zeros(len(graph.capacity))
         while self._run(deadline):
             solution = self._highs.getSolution()
-            fractions = np.array(solution.col_value)[: len(self.graph.cost)]
+            fractions = np.array(solution.col_value)[: len(graph.cost)]
             duals = -np.array(solution.row_dual) * self._scale
-            before = self.graph.nodes + len(self.messages)
-            self.messages = duals[self.graph.nodes : before]
-            self.prices[self._moments] = np.maximum(
-                duals[before:] / self._limits[self._moments], 0.0
-            )
+            _, messages, of_rows = np.split(duals, [graph.nodes, graph.nodes + len(messages)])
+            prices[self._moments] = np.maximum(of_rows / self._limits[self._moments], 0.0)
             if not self._add_rows(fractions):
                 break
-        return fractions
+        return Relaxation(*bounds(graph, messages, prices), fractions)
 
     def solve(self, deadline: float, start: Choice | None) -> Choice | None:
         """Return the best integer solution that fits and was found in time, None if none was."""
@@ -139,27 +146,22 @@ class Programme:
         graph = self.graph
         if not len(graph.capacity):
             return False
-        states, places, block = graph.bytes_of_states()
-        of_block = np.zeros(len(graph.owner))
-        np.add.at(of_block, block, graph.usage[places] * fractions[states])
+        states, usage, block = graph.bytes_of_states()
+        of_block = np.bincount(block, usage * fractions[states], len(graph.owner))
         excess = (graph.spread(of_block) - graph.capacity) / self._limits
         added = False
         for _ in range(_PEAKS):
             moment = int(np.argmax(excess))
             if excess[moment] <= 1e-9 or moment in self._moments:
                 break
-            self._add_row(moment)
+            is_live = ((graph.begin <= moment) & (moment < graph.end))[block]
+            limit = self._limits[moment]
+            shares = np.bincount(states[is_live], usage[is_live], len(graph.cost)) / limit
+            index: Ints = np.flatnonzero(shares).astype(np.int32)
+            capacity = graph.capacity[moment] / limit
+            self._highs.addRow(-highspy.kHighsInf, capacity, len(index), index, shares[index])
+            self._moments.append(moment)
             near = len(excess) // 200
             excess[max(0, moment - near) : moment + near + 1] = 0.0
             added = True
         return added
-
-    def _add_row(self, moment: int) -> None:
-        graph, limit = self.graph, self._limits[moment]
-        states, places, block = graph.bytes_of_states()
-        is_live = ((graph.begin <= moment) & (moment < graph.end))[block]
-        shares = np.bincount(states[is_live], graph.usage[places[is_live]], len(graph.cost)) / limit
-        index: Ints = np.flatnonzero(shares).astype(np.int32)
-        capacity = graph.capacity[moment] / limit
-        self._highs.addRow(-highspy.kHighsInf, capacity, len(index), index, shares[index])
-        self._moments.append(moment)

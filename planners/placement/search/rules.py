@@ -1,6 +1,6 @@
 """The rules of reductions, as loops over arrays that run compiled or in Python.
 
-Every rule keeps a best choice. Arguments named `alive`, `cost`, `follows`, `states` and `pairs` are
+Every rule keeps a best choice. Arguments named `alive`, `cost`, `states` and `pairs` are
 changed in place where a docstring says so.
 """
 
@@ -10,22 +10,6 @@ import numpy as np
 
 from planners.placement.problem import Bools, Ints
 from planners.placement.search.graph import BARRED, Graph, compiled
-
-
-class Halves(NamedTuple):
-    """Every edge as seen from each of its two nodes, in the graph's order of halves.
-
-    Attributes:
-        node, other: the node that sees the edge, and its neighbour.
-        begin, own, across: state s of the node and state t of the neighbour have the cost
-            pairs[begin + s * own + t * across].
-    """
-
-    node: Ints
-    other: Ints
-    begin: Ints
-    own: Ints
-    across: Ints
 
 
 class Step(NamedTuple):
@@ -41,31 +25,17 @@ class Step(NamedTuple):
     states: Ints
 
 
-def halves_of(graph: Graph) -> Halves:
-    """Return the two halves of every edge, that of its tail first."""
-    ends = np.stack([graph.tail, graph.head], axis=1)
-    columns = graph.widths[graph.head]
-    strides = np.stack([columns, np.ones_like(columns)], axis=1)
-    return Halves(
-        node=ends.ravel(),
-        other=ends[:, ::-1].ravel(),
-        begin=np.repeat(graph.offset[:-1], 2),
-        own=strides.ravel(),
-        across=strides[:, ::-1].ravel(),
-    )
-
-
 @compiled
-def mark_inconsistent(graph: Graph, halves: Halves, alive: Bools) -> None:
+def mark_inconsistent(graph: Graph, alive: Bools) -> None:
     """Mark each state as dead that allows no state of a neighbour, until none does."""
     first, pairs = graph.first, graph.pairs
-    count, is_changed, forward = len(halves.node), True, True
+    count, is_changed, forward = len(graph.near), True, True
     while is_changed:
         is_changed = False
         for position in range(count):
             half = position if forward else count - 1 - position  # chains need both directions
-            node, other = halves.node[half], halves.other[half]
-            begin, own, across = halves.begin[half], halves.own[half], halves.across[half]
+            node, other = graph.near[half], graph.far[half]
+            begin, own, across = graph.matrix[half], graph.own[half], graph.across[half]
             for s in range(first[node + 1] - first[node]):
                 if not alive[first[node] + s]:
                     continue
@@ -109,29 +79,23 @@ def separate(graph: Graph, cost: Ints) -> Bools:
 
 
 @compiled
-def mark_following(
-    graph: Graph,
-    halves: Halves,
-    cost: Ints,
-    is_live: Bools,
-    is_leaf: Bools,
-    follows: Bools,
-    states: Ints,
-) -> None:
-    """Mark the halves where each state of the node leaves one best state of the neighbour.
+def follow(graph: Graph, cost: Ints, is_live: Bools, is_leaf: Bools, states: Ints) -> Ints:
+    """Return for each node the half by which it becomes a part of a neighbour, -1 if it stays.
 
-    That state is written to `states`, where the message of the half begins. A neighbour with a
-    single edge may take its cheapest state, if none uses fewer bytes in a block.
+    It may if each state of the neighbour leaves the node one best state, which is written to
+    `states`, where the message of the half begins. A node with a single edge may take its cheapest
+    state, if none uses fewer bytes in a block. A node that takes another one stays in this step, so
+    that no node follows from a changed one.
     """
     first, pairs, message = graph.first, graph.pairs, graph.message
     first_block, block, usage = graph.first_block, graph.block, graph.usage
-    for half in range(len(halves.node)):
-        if not is_live[half >> 1]:
+    by, takes = np.full(len(first) - 1, -1), np.zeros(len(first) - 1, dtype=np.bool_)
+    for half in range(len(graph.near)):
+        node, other = graph.near[half], graph.far[half]
+        if not is_live[half >> 1] or by[node] >= 0 or by[other] >= 0 or takes[other]:
             continue
-        node, other = halves.node[half], halves.other[half]
-        begin, own, across = halves.begin[half], halves.own[half], halves.across[half]
-        width = first[other + 1] - first[other]
-        follows[half] = True
+        begin, own, across = graph.matrix[half], graph.own[half], graph.across[half]
+        width, follows = first[other + 1] - first[other], True
         for s in range(first[node + 1] - first[node]):
             best, least, allowed = 0, BARRED, 0
             for t in range(width):
@@ -142,30 +106,18 @@ def mark_following(
                     if allowed == 1 or value < least:
                         best, least = t, value
             if allowed > 1 and not is_leaf[other]:
-                follows[half] = False
+                follows = False
             elif allowed > 1:
                 for b in range(first_block[other], first_block[other + 1]):
                     for t in range(width):
                         is_allowed = pairs[begin + s * own + t * across] < BARRED
                         if is_allowed and usage[block[b] + t] < usage[block[b] + best]:
-                            follows[half] = False
-            if not follows[half]:
+                            follows = False
+            if not follows:
                 break
             states[message[half] + s] = best
-
-
-@compiled
-def merge(halves: Halves, follows: Bools, nodes: int) -> Ints:
-    """Return for each node the half by which it becomes a part of a neighbour, -1 if it stays.
-
-    A node that takes another one stays in this step, so that no node follows from a changed one.
-    """
-    by = np.full(nodes, -1)
-    takes = np.zeros(nodes, dtype=np.bool_)
-    for half in range(len(follows)):
-        kept, gone = halves.node[half], halves.other[half]
-        if follows[half] and by[kept] < 0 and by[gone] < 0 and not takes[gone]:
-            by[gone], takes[kept] = half, True
+        if follows:
+            by[other], takes[node] = half, True
     return by
 
 
@@ -198,13 +150,13 @@ def add_matrices(graph: Graph, is_live: Bools, step: Step, new: Graph, target: I
 
 
 @compiled
-def mark_dominated(graph: Graph, halves: Halves, waits: Bools, alive: Bools) -> None:
-    """Mark each state of the waiting nodes as dead that another one dominates."""
+def mark_dominated(graph: Graph, alive: Bools) -> None:
+    """Mark each state as dead that another one dominates."""
     first, cost, pairs = graph.first, graph.cost, graph.pairs
     first_block, block, usage = graph.first_block, graph.block, graph.usage
-    suits = np.zeros(len(halves.node), dtype=np.int64)
-    for node in range(len(waits)):
-        width = first[node + 1] - first[node] if waits[node] else 0
+    suits = np.zeros(len(graph.near), dtype=np.int64)
+    for node in range(len(first) - 1):
+        width = first[node + 1] - first[node]
         mine = alive[first[node] : first[node] + width]
         begin, end = graph.first_half[node], graph.first_half[node + 1]
         for s in range(width):
@@ -212,10 +164,10 @@ def mark_dominated(graph: Graph, halves: Halves, waits: Bools, alive: Bools) -> 
             # states cost more than s, which saves trying all states of the neighbours.
             for at in range(begin, end):
                 half = graph.halves[at]
-                other, row = halves.other[half], halves.begin[half] + s * halves.own[half]
+                other, row = graph.far[half], graph.matrix[half] + s * graph.own[half]
                 least = BARRED
                 for x in range(first[other + 1] - first[other]):
-                    value = pairs[row + x * halves.across[half]]
+                    value = pairs[row + x * graph.across[half]]
                     if value < least and alive[first[other] + x]:
                         suits[at], least = x, value
             for t in range(width):
@@ -224,9 +176,9 @@ def mark_dominated(graph: Graph, halves: Halves, waits: Bools, alive: Bools) -> 
                 worse = cost[first[node] + t] - cost[first[node] + s]
                 for at in range(begin, end):
                     half = graph.halves[at]
-                    column = halves.begin[half] + suits[at] * halves.across[half]
-                    new = pairs[column + t * halves.own[half]]
-                    worse += new - pairs[column + s * halves.own[half]]
+                    column = graph.matrix[half] + suits[at] * graph.across[half]
+                    new = pairs[column + t * graph.own[half]]
+                    worse += new - pairs[column + s * graph.own[half]]
                     if new >= BARRED:
                         worse = BARRED
                         break
@@ -243,10 +195,10 @@ def mark_dominated(graph: Graph, halves: Halves, waits: Bools, alive: Bools) -> 
                     if worse >= BARRED:
                         break
                     half = graph.halves[at]
-                    other, own, across = halves.other[half], halves.own[half], halves.across[half]
+                    other, own, across = graph.far[half], graph.own[half], graph.across[half]
                     worst = -BARRED
                     for x in range(first[other + 1] - first[other]):
-                        column = halves.begin[half] + x * across
+                        column = graph.matrix[half] + x * across
                         old, new = pairs[column + s * own], pairs[column + t * own]
                         if old < BARRED and alive[first[other] + x]:
                             worst = max(worst, new - old)
