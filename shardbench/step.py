@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from harness.contract import Prepared, UsageError
-from harness.measuring.timing.turns import SystemClock, long_lived_objects_left_alone
+from harness.measuring.timing.turns import SystemClock, objects_frozen
 from harness.measuring.timing.verdict import estimate_ratio, judge
 from harness.measuring.timing.ways import Timing, in_turns
 from harness.model.cell import Ratio
@@ -44,7 +44,7 @@ class StepComparison(NamedTuple):
         )
 
 
-@long_lived_objects_left_alone()
+@objects_frozen()
 def compare_step(
     step: Callable[[], Any],
     on: Callable[[], AbstractContextManager[Any]] | None = None,

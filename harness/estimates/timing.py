@@ -11,7 +11,7 @@ from harness.contract import Prepared
 from harness.contract.estimates import Design, FittedMachine, TimedWork, Workbench
 from harness.measuring.timing.turns import (
     SystemClock,
-    long_lived_objects_left_alone,
+    objects_frozen,
     timed_turn,
 )
 from harness.measuring.timing.verdict import estimate_ratio
@@ -108,7 +108,7 @@ class Stopwatch:
         return 1000 * statistics.median(pair.reference for pair in self._all)
 
 
-@long_lived_objects_left_alone()
+@objects_frozen()
 def calibrate(design: Design, stopwatch: Stopwatch) -> FittedMachine:
     """Measure the computations of a design in rounds, and fit a machine's parameters to them."""
     for turn in range(1, _ROUNDS + 1):

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from harness.contract.estimates import Candidate, CandidateSet, RankWork, TimedWork
 from harness.estimates.timing import Stopwatch
 from harness.measuring.environment import environment
-from harness.measuring.timing.turns import long_lived_objects_left_alone
+from harness.measuring.timing.turns import objects_frozen
 from harness.model.cell import Environment, Ratio
 
 Floats = npt.NDArray[np.float64]
@@ -142,7 +142,7 @@ class Validation(Struct, frozen=True):
     environment: Environment
 
 
-@long_lived_objects_left_alone()
+@objects_frozen()
 def validate(
     problem: str,
     inputs: str,

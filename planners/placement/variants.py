@@ -122,13 +122,13 @@ def _translated(
     from planners.placement.search.graph import graph_of
 
     graph = graph_of(problem)
-    states, places, block = graph.bytes_of_states()
+    states, usage, block = graph.bytes_of_states()
     node = graph.owner[block]
     state = states - graph.first[node]
     moments = []
     for moment, capacity in enumerate(graph.capacity.tolist()):
         at = np.flatnonzero(((graph.begin <= moment) & (moment < graph.end))[block])
-        columns = (node[at], state[at], graph.usage[places[at]])
+        columns = (node[at], state[at], usage[at])
         moments.append((capacity, np.stack(columns, axis=1).tolist()))
     request = {
         "costs": rows_of(graph.cost, graph.first),

@@ -22,3 +22,13 @@ def test_opening_any_page_asks_no_network_and_logs_no_error(browser):
         complaints[page.relative_to(BUILT).as_posix()] = browser.complaints()
     assert len(pages) > 20
     assert not any(complaints.values()), complaints
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_page_is_wider_than_its_window_and_figures_keep_a_size_to_read(browser, width):
+    """Wide tables and figures scroll in a box of their own."""
+    widths = "return [...document.querySelectorAll('img[src$=\".svg\"]')].map(img => img.width)"
+    for name in ("index", "torchrec", "placement", "record", "changelog"):
+        browser.open(BUILT / f"{name}.html", width)
+        assert browser.overflow() <= 0, name
+        assert all(figure >= 500 for figure in browser.run(widths)), name

@@ -7,23 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from harness.contract import Prepared
-from harness.contract.recorder import profiled
-from harness.execution.forks import Fork, Send
+from harness.execution.forks import Fork
 from harness.execution.usage import helpers
 from harness.measuring.request import CALL, COUNTING
-from harness.measuring.timing.turns import Turn, long_lived_objects_left_alone, timed_turn
+from harness.measuring.timing.turns import Turn, count_work, objects_frozen, timed_turn
 from harness.measuring.timing.verdict import (
     CONFIDENCE,
     estimate,
     judge,
     log_ratios,
+    spreads,
     trimmed_mean,
-    variance,
 )
 from harness.measuring.timing.ways import (
     BLOCK_SECONDS,
@@ -116,7 +114,7 @@ class Times:
         logs = [trimmed_mean(logs) for logs in processes]
         if self.way == "turns in one process":
             (logs,) = processes
-        pair_spread, process_spread = _spreads(processes)
+        pair_spread, process_spread = spreads(processes)
         return replace(
             estimate(logs, confidence),
             pairs=sum(map(len, processes)),
@@ -141,24 +139,6 @@ class Times:
             blocks.append(log_ratios(mine, theirs))
         is_one = self.way == "turns in one process"
         return [list(chain(*blocks))] if blocks and is_one else blocks
-
-
-def _spreads(processes: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
-    """Return the standard deviations of log ratios within processes, and between processes.
-
-    This is a one-way analysis of variance (Fisher 1925): the part due to pairs is subtracted from
-    the variance of the processes' means. If each process has a single pair, the first figure
-    includes the second, which is then None.
-    """
-    means = [statistics.fmean(logs) for logs in processes]
-    many = [logs for logs in processes if len(logs) > 1]
-    if len(processes) < 2 or not many:
-        alone = many[0] if many else means
-        return (math.sqrt(variance(alone)) if len(alone) > 1 else None), None
-    degrees = sum(len(logs) - 1 for logs in many)
-    pair = sum(variance(logs) * (len(logs) - 1) for logs in many) / degrees
-    explained = pair * statistics.fmean(1 / len(logs) for logs in processes)
-    return math.sqrt(pair), math.sqrt(max(0.0, variance(means) - explained))
 
 
 class Call(NamedTuple):
@@ -275,16 +255,13 @@ def time_groups(groups: Sequence[Group], timing: Timing, rule: SamplingRule) -> 
             group.time_block(timing, rng, until)
 
 
-@long_lived_objects_left_alone()
+@objects_frozen()
 def sample(timing: Timing, request: SamplingRequest) -> dict[str, Times]:
     """Time prepared variants in blocks, and return their times by name.
 
-    A block interleaves the variants, so that a slow spell of
-    the machine affects all alike. Verdicts are computed after `least_blocks`, and again whenever
-    the number of blocks has grown by a tenth. A variant is then dropped if its verdict is settled
-    and its ratio is clearly above or below each of its limits; the reference runs until all others
-    are dropped. Without a reference, every variant runs the least blocks, if there is time. The
-    `reference` of each result has the reference's times.
+    A block interleaves the variants, so that a slow spell of the machine affects all alike. A
+    variant has no more blocks once its verdict is settled. Without a reference, every variant runs
+    the least blocks, if there is time. `reference` of each result has the reference's times.
     """
     rule = request.rule
     # 1. Warm up, and choose how many calls make a turn long enough to be timed.
@@ -369,24 +346,3 @@ def _ways(
     return [
         (way, names) for way, names in groups.items() if names != [reference] or len(groups) == 1
     ]
-
-
-def count_work(
-    prepared: Prepared[Any], is_counted_twice: bool = True, _send: Send | None = None
-) -> CountedWork:
-    """Count the function calls in one or two untimed runs; return the lower count, and the spread.
-
-    Only calls in this thread count. `spread` is the difference between the two counts, None for one
-    run; the share of the time in built-in functions is that of the first run.
-    """
-    counts, shares = [], []
-    for _ in range(2 if is_counted_twice else 1):
-        with prepared.installed():
-            prepared.begin()
-            _, entries = profiled(prepared.run)
-        counts.append(sum(entry.callcount for entry in entries) - 1)  # without the last, `disable`
-        seconds = sum(entry.inlinetime for entry in entries)
-        built_in = sum(entry.inlinetime for entry in entries if isinstance(entry.code, str))
-        shares.append(min(1.0, built_in / seconds) if seconds > 0 else 0.0)
-    spread = max(counts) - min(counts) if is_counted_twice else None
-    return CountedWork(min(counts), spread, shares[0])

@@ -1,4 +1,4 @@
-"""The clocks, and the time of one turn: one or several calls of a prepared variant."""
+"""The clocks, the time of one turn (one or several calls of a variant), and a call's work."""
 
 import gc
 import resource
@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from harness.contract import Measured, Prepared
-from harness.contract.recorder import collection_off
+from harness.contract.recorder import collection_off, profiled
 from harness.execution.usage import descendants_cpu
+from harness.model.cell import CountedWork
 
 
 class SystemClock:
@@ -89,7 +90,7 @@ def timed_turn(prepared: Prepared[Any], clock: SystemClock, calls: int = 1) -> T
 
 
 @contextmanager
-def long_lived_objects_left_alone() -> Iterator[None]:
+def objects_frozen() -> Iterator[None]:
     """Freeze all present objects inside the `with` block, so that collections are short.
 
     Imported modules and problems would survive every collection in it. If a caller has frozen
@@ -103,3 +104,24 @@ def long_lived_objects_left_alone() -> Iterator[None]:
     finally:
         if not was_frozen:
             gc.unfreeze()
+
+
+def count_work(
+    prepared: Prepared[Any], is_counted_twice: bool = True, _send: object = None
+) -> CountedWork:
+    """Count the function calls in one or two untimed runs; return the lower count, and the spread.
+
+    Only calls in this thread count. `spread` is the difference between the two counts, None for one
+    run; the share of the time in built-in functions is that of the first run.
+    """
+    counts, shares = [], []
+    for _ in range(2 if is_counted_twice else 1):
+        with prepared.installed():
+            prepared.begin()
+            _, entries = profiled(prepared.run)
+        counts.append(sum(entry.callcount for entry in entries) - 1)  # without the last, `disable`
+        seconds = sum(entry.inlinetime for entry in entries)
+        built_in = sum(entry.inlinetime for entry in entries if isinstance(entry.code, str))
+        shares.append(min(1.0, built_in / seconds) if seconds > 0 else 0.0)
+    spread = max(counts) - min(counts) if is_counted_twice else None
+    return CountedWork(min(counts), spread, shares[0])

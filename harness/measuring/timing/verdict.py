@@ -64,6 +64,24 @@ def variance(values: Sequence[float]) -> float:
     return math.fsum((each - mean) ** 2 for each in values) / (len(values) - 1)
 
 
+def spreads(processes: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
+    """Return the standard deviations of log ratios within processes, and between processes.
+
+    This is a one-way analysis of variance (Fisher 1925): the part due to pairs is subtracted from
+    the variance of the processes' means. If each process has a single pair, the first figure
+    includes the second, which is then None.
+    """
+    means = [statistics.fmean(logs) for logs in processes]
+    many = [logs for logs in processes if len(logs) > 1]
+    if len(processes) < 2 or not many:
+        alone = many[0] if many else means
+        return (math.sqrt(variance(alone)) if len(alone) > 1 else None), None
+    degrees = sum(len(logs) - 1 for logs in many)
+    pair = sum(variance(logs) * (len(logs) - 1) for logs in many) / degrees
+    explained = pair * statistics.fmean(1 / len(logs) for logs in processes)
+    return math.sqrt(pair), math.sqrt(max(0.0, variance(means) - explained))
+
+
 def trimmed_mean(values: Sequence[float]) -> float:
     """Return the mean of values; from ten values on, only of their middle four fifths."""
     trimmed = _trimmed(len(values))

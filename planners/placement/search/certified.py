@@ -25,8 +25,9 @@ _FOR_PROGRAMME = 0.6
 _EQUAL = 1e-9  # the relative error of the solver's prices
 _SWEEPS = 60
 _MOST_SWEEPS = 400  # they take a tenth of the time of the linear programme
-# Shares of the time for prices and for search, in turns.
-_TURNS = ((0.1, 0.1), (0.1, 0.1), (0.1, 0.5))
+# Shares of the time: for prices before each start, and for a search from it.
+_FOR_PRICES = (0.1, 0.1, 0.1, 0.0, 0.0, 0.0)
+_FOR_START = 0.06
 
 
 def certified(problem: PlacementProblem) -> Plan:
@@ -83,19 +84,25 @@ def by_programme(small: Reduced, seconds: float) -> Plan:
 
 
 def by_search(small: Reduced, seconds: float) -> Plan:
-    """Take turns: prices from the cost of a plan, then a better plan from the prices."""
+    """Search from several starts, with prices that aim at the least cost so far.
+
+    The first steps decide how good a search becomes, more than its length. So the searches are
+    short, and only the best one goes on.
+    """
     deadline = monotonic() + seconds
     dual = Dual(small.graph)
-    start, target = _started(small.graph)
-    search = None
-    for turn, (of_dual, of_search) in enumerate(_TURNS):
-        choice = dual.run(monotonic() + of_dual * seconds, target)
-        search = search or ForestSearch(dual, choice)
-        search.run(min(deadline, monotonic() + of_search * seconds), seed=turn)
-        target = min(target, search.cost)
-    assert search is not None
-    best = start if target < search.cost else search.best
-    return Plan(small.lifted(_found(best)), dual.proven())
+    best, least = _started(small.graph)
+    searches = []
+    for seed, of_dual in enumerate(_FOR_PRICES):
+        choice = dual.run(monotonic() + of_dual * seconds, least)
+        search = ForestSearch(dual, choice)
+        search.run(min(deadline, monotonic() + _FOR_START * seconds), seed)
+        searches.append(search)
+        if search.best is not None:
+            least = min(least, search.cost)
+    search = min(searches, key=lambda search: search.cost)
+    search.run(deadline, seed=len(searches))
+    return Plan(small.lifted(_found(search.best if search.cost <= least else best)), dual.proven())
 
 
 def _started(graph: Graph) -> tuple[Choice | None, float]:

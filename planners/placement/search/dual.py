@@ -26,7 +26,7 @@ class Dual:
     """Messages and prices of a graph, and the best bound so far."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+        self.graph, self.bytes_of_states = graph, graph.bytes_of_states()
         self.pairs = graph.pairs.astype(np.float64)
         self.messages = np.zeros(graph.message[-1])
         self.prices = np.zeros(len(graph.capacity))
@@ -50,8 +50,9 @@ class Dual:
         """
         # 1. The costs of states, with their memory at the prices.
         graph, paid = self.graph, np.concatenate([[0.0], np.cumsum(self.prices)])
+        states, usage, block = self.bytes_of_states
         costs = graph.cost.astype(np.float64)
-        add_blocks(graph, paid[graph.end] - paid[graph.begin], costs)
+        np.add.at(costs, states, usage * (paid[graph.end] - paid[graph.begin])[block])
         choice = np.zeros(graph.nodes, dtype=np.int64)
         bound = pass_messages(graph, costs, self.pairs, self.messages, choice)
         bound += graph.constant - float(self.prices @ graph.capacity)
@@ -67,7 +68,8 @@ class Dual:
         # 3. Polyak's step along the averaged use of memory above the capacity. The use of the
         # states that the bound takes is a supergradient of the bound.
         if len(graph.capacity):
-            of_block = bytes_of_bound(graph, costs, self.pairs, self.messages)
+            shares = shares_of_bound(graph, costs, self.pairs, self.messages)
+            of_block = np.bincount(block, shares[states] * usage, len(graph.owner))
             self.used = 0.9 * self.used + 0.1 * graph.spread(of_block)
             excess = self.used - graph.capacity
             length = float(excess @ excess)
@@ -95,11 +97,11 @@ def bounds(graph: Graph, messages: Floats, prices: Floats) -> tuple[int, Ints]:
     whole = np.array([int(price * unit) for price in prices.tolist()], dtype=object)
     paid = np.concatenate([np.zeros(1, dtype=object), np.cumsum(whole)])
     limit = -(-_SCALE * int((whole * graph.capacity.astype(object)).sum()) // unit)
-    states, places, block = graph.bytes_of_states()
+    states, usage, block = graph.bytes_of_states()
     of_block = (paid[graph.end] - paid[graph.begin])[block]
     is_priced = of_block.astype(bool)
     bytes_cost = np.zeros(len(graph.cost), dtype=object)
-    priced = graph.usage[places[is_priced]].astype(object) * of_block[is_priced]
+    priced = usage[is_priced].astype(object) * of_block[is_priced]
     np.add.at(bytes_cost, states[is_priced], priced)
     # 2. Rounded down and limited, the cost of bytes is only smaller.
     most = 2**58
@@ -112,16 +114,6 @@ def bounds(graph: Graph, messages: Floats, prices: Floats) -> tuple[int, Ints]:
     nodes, edges, more = least_sums(graph, costs, rounded, _SCALE)
     bound = graph.constant - (limit - sum(nodes.tolist()) - sum(edges.tolist())) // _SCALE
     return bound, bound + more // _SCALE
-
-
-@compiled
-def add_blocks(graph: Graph, of_block: Floats, costs: Floats) -> None:
-    """Add to the costs of states the bytes of their blocks at the blocks' prices."""
-    for b in range(len(of_block)):
-        if of_block[b] > 0:
-            begin = graph.first[graph.owner[b]]
-            for s in range(graph.first[graph.owner[b] + 1] - begin):
-                costs[begin + s] += graph.usage[graph.block[b] + s] * of_block[b]
 
 
 @compiled
@@ -180,8 +172,8 @@ def pass_messages(
 
 
 @compiled
-def bytes_of_bound(graph: Graph, costs: Floats, pairs: Floats, messages: Floats) -> Floats:
-    """Return the bytes of each block in the minima that make up the bound of `pass_messages`.
+def shares_of_bound(graph: Graph, costs: Floats, pairs: Floats, messages: Floats) -> Floats:
+    """Return the share of each state in the minima that make up the bound of `pass_messages`.
 
     A node keeps a part of its minimum, so this share of it takes the least state. What it collected
     from a later node takes the state of the later node that was the least for its own state.
@@ -213,12 +205,7 @@ def bytes_of_bound(graph: Graph, costs: Floats, pairs: Floats, messages: Floats)
                     if value < least:
                         least, state = value, t
                 shares[first[other] + state] += part[other] * share
-    of_block = np.zeros(len(graph.owner))
-    for b in range(len(of_block)):
-        begin = first[graph.owner[b]]
-        for s in range(first[graph.owner[b] + 1] - begin):
-            of_block[b] += shares[begin + s] * graph.usage[graph.block[b] + s]
-    return of_block
+    return shares
 
 
 @compiled

@@ -13,12 +13,12 @@ from planners.placement.search.dual import Dual, Floats
 from planners.placement.search.graph import Graph, compiled
 
 _STEPS = 50
-_LARGEST = 1000
+_LARGEST = 1000  # most nodes of a forest
 _FEW_NODES = 500  # a larger graph has too few steps for each node to cool down
 
 
 class ForestSearch:
-    """A choice that changes step by step, and the best one within the limit on memory so far."""
+    """A search from a start, and the best choice within the limit on memory so far."""
 
     def __init__(self, dual: Dual, start: Choice) -> None:
         """Begin with a choice, which may use too many bytes."""
@@ -30,11 +30,13 @@ class ForestSearch:
         self._penalty = np.array([float(dual.prices.max(initial=0.0)) or 1.0])
 
     def run(self, deadline: float, seed: int = 0) -> None:
-        """Search until the time of the monotonic clock; the steps depend on the seed."""
+        """Search from the best choice until the time of the monotonic clock, else from the last."""
         graph, bound, began = self.dual.graph, self.dual.bound, monotonic()
         begin_random(seed)
-        paid = np.concatenate([[0.0], np.cumsum(self.dual.best[1])])
-        used, best = graph.used_by(self.choice), self.choice.copy()
+        if self.best is not None:
+            self.choice = self.best.copy()
+        choice, paid = self.choice, np.concatenate([[0.0], np.cumsum(self.dual.best[1])])
+        used, best = graph.used_by(choice), choice.copy()
         cold = min(1.0, _FEW_NODES / graph.nodes) ** 2
         while (now := monotonic()) < deadline:
             # The temperature falls to 0. It begins with a node's share of what is left to gain.
@@ -43,15 +45,13 @@ class ForestSearch:
             cost = graph.constant + forest_steps(
                 graph,
                 paid,
-                self.choice,
+                choice,
                 used,
                 best,
                 self._penalty,
                 temperature,
-                graph.cost_of(self.choice) - graph.constant,
+                graph.cost_of(choice) - graph.constant,
                 self.cost - graph.constant,
-                _STEPS,
-                _LARGEST,
             )
             if cost < self.cost:
                 self.cost, self.best = cost, best.copy()
@@ -74,8 +74,6 @@ def forest_steps(
     temperature: float,
     now: int,
     least: int,
-    steps: int,
-    largest: int,
 ) -> int:
     """Make some steps in place; return the least cost within the capacity, of the choice `best`.
 
@@ -87,7 +85,7 @@ def forest_steps(
     first_block, begin, end = graph.first_block, graph.begin, graph.end
     block, usage, capacity = graph.block, graph.usage, graph.capacity
     nodes, moments = len(first) - 1, len(capacity)
-    widest, size_limit = np.max(first[1:] - first[:-1]), min(largest, nodes)
+    widest, size_limit = np.max(first[1:] - first[:-1]), min(_LARGEST, nodes)
     seen, place, region = np.full(nodes, -1), np.full(nodes, -1), np.empty(nodes, np.int64)
     # The members of a forest: the node, its parent's number, the matrix of the edge between them,
     # and the strides of the matrix for states of the node and of the parent.
@@ -103,7 +101,7 @@ def forest_steps(
     for m in range(moments):
         over += max(0, used[m] - capacity[m])
         full[m + 1] = full[m] + (used[m] > capacity[m])
-    for step in range(steps):
+    for step in range(_STEPS):
         # 1. The prices of this step: multipliers times a factor, and the penalty where memory is
         # full. Both are summed over moments, so that the price of an interval is a difference.
         factor = 2.0 * np.random.random()

@@ -113,10 +113,10 @@ class Graph(NamedTuple):
         return np.cumsum(change)[:-1]
 
     def bytes_of_states(self) -> tuple[Ints, Ints, Ints]:
-        """Return the states of all blocks in turn, their places in `usage`, and their blocks."""
+        """Return the states of all blocks in turn, their bytes, and their blocks."""
         widths = self.widths[self.owner]
         block, state = np.repeat(np.arange(len(widths)), widths), counting(widths)
-        return self.first[self.owner[block]] + state, self.block[block] + state, block
+        return self.first[self.owner[block]] + state, self.usage[self.block[block] + state], block
 
 
 def counting(lengths: Ints) -> Ints:
@@ -164,9 +164,9 @@ def tightened(graph: Graph) -> Graph:
     Raises InfeasibleDecision if even the smallest states do not fit into memory.
     """
     # 1. The least bytes of every block are taken from the capacity.
-    states, places, block = graph.bytes_of_states()
+    states, usage, block = graph.bytes_of_states()
     widths = graph.widths[graph.owner]
-    usage, begins = graph.usage[places], begins_of(widths)[:-1]
+    begins = begins_of(widths)[:-1]
     least = np.minimum.reduceat(usage, begins) if len(begins) else begins
     most = np.maximum.reduceat(usage, begins) if len(begins) else begins
     usage -= least[block]

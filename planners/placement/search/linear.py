@@ -146,27 +146,22 @@ class Programme:
         graph = self.graph
         if not len(graph.capacity):
             return False
-        states, places, block = graph.bytes_of_states()
-        of_block = np.zeros(len(graph.owner))
-        np.add.at(of_block, block, graph.usage[places] * fractions[states])
+        states, usage, block = graph.bytes_of_states()
+        of_block = np.bincount(block, usage * fractions[states], len(graph.owner))
         excess = (graph.spread(of_block) - graph.capacity) / self._limits
         added = False
         for _ in range(_PEAKS):
             moment = int(np.argmax(excess))
             if excess[moment] <= 1e-9 or moment in self._moments:
                 break
-            self._add_row(moment)
+            is_live = ((graph.begin <= moment) & (moment < graph.end))[block]
+            limit = self._limits[moment]
+            shares = np.bincount(states[is_live], usage[is_live], len(graph.cost)) / limit
+            index: Ints = np.flatnonzero(shares).astype(np.int32)
+            capacity = graph.capacity[moment] / limit
+            self._highs.addRow(-highspy.kHighsInf, capacity, len(index), index, shares[index])
+            self._moments.append(moment)
             near = len(excess) // 200
             excess[max(0, moment - near) : moment + near + 1] = 0.0
             added = True
         return added
-
-    def _add_row(self, moment: int) -> None:
-        graph, limit = self.graph, self._limits[moment]
-        states, places, block = graph.bytes_of_states()
-        is_live = ((graph.begin <= moment) & (moment < graph.end))[block]
-        shares = np.bincount(states[is_live], graph.usage[places[is_live]], len(graph.cost)) / limit
-        index: Ints = np.flatnonzero(shares).astype(np.int32)
-        capacity = graph.capacity[moment] / limit
-        self._highs.addRow(-highspy.kHighsInf, capacity, len(index), index, shares[index])
-        self._moments.append(moment)

@@ -61,9 +61,9 @@ def _checked(problem: PlacementProblem, graph: Graph, choice: Choice) -> Choice:
 
 def smallest(graph: Graph) -> Choice:
     """Return the states with the fewest bytes, summed over moments; the cheapest of equal ones."""
-    states, places, block = graph.bytes_of_states()
+    states, of_block, block = graph.bytes_of_states()
     usage = np.zeros(len(graph.cost))
-    np.add.at(usage, states, graph.usage[places] * (graph.end - graph.begin)[block].astype(float))
+    np.add.at(usage, states, of_block * (graph.end - graph.begin)[block].astype(float))
     owners = np.repeat(np.arange(graph.nodes), graph.widths)
     order = np.lexsort((graph.cost, usage, owners))
     return order[graph.first[:-1]] - graph.first[:-1]

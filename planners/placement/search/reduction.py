@@ -45,13 +45,11 @@ class Reduction:
 
     Attributes:
         is_compiled: whether the rules run compiled or in Python, with equal results.
-        waits: whether dominance has to look at a node, because something changed near it.
     """
 
     def __init__(self, graph: Graph, is_compiled: bool = True) -> None:
         self.graph, self.is_compiled = graph, is_compiled
         self.steps: list[Step] = []
-        self.waits = np.ones(graph.nodes, dtype=np.bool_)
 
     def run(self) -> Reduced:
         """Apply the rules until none applies; dominance waits for the others: it takes longest."""
@@ -69,11 +67,7 @@ class Reduction:
 
     def _drop_dominated(self) -> bool:
         alive = np.ones(len(self.graph.cost), dtype=np.bool_)
-        self._loop(rules.mark_dominated)(self.graph, self.waits, alive)
-        if alive.all() and not self.waits.all():  # less memory may bind now, so look everywhere
-            everywhere = np.ones_like(self.waits)
-            self._loop(rules.mark_dominated)(self.graph, everywhere, alive)
-        self.waits[:] = False
+        self._loop(rules.mark_dominated)(self.graph, alive)
         return self._keep(alive)
 
     def _keep(self, alive: Bools) -> bool:
@@ -85,7 +79,7 @@ class Reduction:
             raise InfeasibleDecision("Every choice takes something forbidden.")
         step = Step(np.arange(graph.nodes), begins_of(counts)[:-1], counting(graph.widths)[alive])
         is_live = np.ones(len(graph.tail), dtype=np.bool_)
-        self._become(step, counts, graph.cost, is_live, counts < graph.widths)
+        self._become(step, counts, graph.cost, is_live)
         return True
 
     def _merge(self) -> bool:
@@ -93,11 +87,8 @@ class Reduction:
         is_live = self._loop(rules.separate)(graph, cost)
         # 1. Nodes that follow from a neighbour become a part of it.
         degree = np.bincount(graph.near[np.repeat(is_live, 2)], minlength=graph.nodes)
-        follows = np.zeros(len(graph.near), dtype=np.bool_)
         followed = np.empty(graph.message[-1], dtype=np.int64)
-        rule = self._loop(rules.mark_following)
-        rule(graph, cost, is_live, degree == 1, follows, followed)
-        by = self._loop(rules.merge)(graph, follows)
+        by = self._loop(rules.follow)(graph, cost, is_live, degree == 1, followed)
         into = np.arange(graph.nodes)
         into[by >= 0] = graph.near[by[by >= 0]]
         # 2. Nodes without a choice become a part of one with many states.
@@ -112,15 +103,12 @@ class Reduction:
         states = np.where(np.repeat(is_fixed, lengths), 0, counting(lengths))
         merged = np.repeat(by >= 0, lengths)
         states[merged] = followed[np.repeat(graph.message[by], lengths)[merged] + states[merged]]
-        changed = np.zeros(graph.nodes, dtype=np.bool_)
-        changed[into[~is_kept]] = True
-        changed[graph.tail[~is_live]] = changed[graph.head[~is_live]] = True
         number = np.cumsum(is_kept) - 1
         step = Step(number[into], begins_of(lengths)[:-1], states)
-        self._become(step, widths[is_kept], cost, is_live, changed)
+        self._become(step, widths[is_kept], cost, is_live)
         return True
 
-    def _become(self, step: Step, widths: Ints, cost: Ints, is_live: Bools, changed: Bools) -> None:
+    def _become(self, step: Step, widths: Ints, cost: Ints, is_live: Bools) -> None:
         """Make the graph of a step from new costs and the live edges; `widths` are the new ones."""
         graph, first = self.graph, begins_of(widths)
         # 1. Costs of states.
@@ -153,13 +141,6 @@ class Reduction:
         self._loop(rules.add_matrices)(graph, is_live, step, new, target)
         self.graph = tightened(new)
         self.steps.append(step)
-        # 4. Dominance has to look at what changed, and at its neighbours.
-        near = np.zeros(len(widths), dtype=np.bool_)
-        near[step.into[changed]] = True
-        touched = near[tail] | near[head]
-        near[tail[touched]] = near[head[touched]] = True
-        near[step.into[self.waits]] = True
-        self.waits = near
 
     @staticmethod
     def _states(step: Step, nodes: Ints, widths: Ints) -> tuple[Ints, Ints, Ints]:
@@ -173,7 +154,7 @@ def _with_room(graph: Graph) -> Bools:
     """Return whether each state fits into memory beside the least bytes of all other nodes."""
     intervals = np.stack([graph.begin, graph.end], axis=1).ravel()
     room = np.minimum.reduceat(np.append(graph.capacity, 0), intervals)[::2]
-    states, places, block = graph.bytes_of_states()
+    states, usage, block = graph.bytes_of_states()
     has_room = np.ones(len(graph.cost), dtype=np.bool_)
-    has_room[states[graph.usage[places] > room[block]]] = False
+    has_room[states[usage > room[block]]] = False
     return has_room

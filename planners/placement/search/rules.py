@@ -1,6 +1,6 @@
 """The rules of reductions, as loops over arrays that run compiled or in Python.
 
-Every rule keeps a best choice. Arguments named `alive`, `cost`, `follows`, `states` and `pairs` are
+Every rule keeps a best choice. Arguments named `alive`, `cost`, `states` and `pairs` are
 changed in place where a docstring says so.
 """
 
@@ -79,28 +79,23 @@ def separate(graph: Graph, cost: Ints) -> Bools:
 
 
 @compiled
-def mark_following(
-    graph: Graph,
-    cost: Ints,
-    is_live: Bools,
-    is_leaf: Bools,
-    follows: Bools,
-    states: Ints,
-) -> None:
-    """Mark the halves where each state of the node leaves one best state of the neighbour.
+def follow(graph: Graph, cost: Ints, is_live: Bools, is_leaf: Bools, states: Ints) -> Ints:
+    """Return for each node the half by which it becomes a part of a neighbour, -1 if it stays.
 
-    That state is written to `states`, where the message of the half begins. A neighbour with a
-    single edge may take its cheapest state, if none uses fewer bytes in a block.
+    It may if each state of the neighbour leaves the node one best state, which is written to
+    `states`, where the message of the half begins. A node with a single edge may take its cheapest
+    state, if none uses fewer bytes in a block. A node that takes another one stays in this step, so
+    that no node follows from a changed one.
     """
     first, pairs, message = graph.first, graph.pairs, graph.message
     first_block, block, usage = graph.first_block, graph.block, graph.usage
+    by, takes = np.full(len(first) - 1, -1), np.zeros(len(first) - 1, dtype=np.bool_)
     for half in range(len(graph.near)):
-        if not is_live[half >> 1]:
-            continue
         node, other = graph.near[half], graph.far[half]
+        if not is_live[half >> 1] or by[node] >= 0 or by[other] >= 0 or takes[other]:
+            continue
         begin, own, across = graph.matrix[half], graph.own[half], graph.across[half]
-        width = first[other + 1] - first[other]
-        follows[half] = True
+        width, follows = first[other + 1] - first[other], True
         for s in range(first[node + 1] - first[node]):
             best, least, allowed = 0, BARRED, 0
             for t in range(width):
@@ -111,30 +106,18 @@ def mark_following(
                     if allowed == 1 or value < least:
                         best, least = t, value
             if allowed > 1 and not is_leaf[other]:
-                follows[half] = False
+                follows = False
             elif allowed > 1:
                 for b in range(first_block[other], first_block[other + 1]):
                     for t in range(width):
                         is_allowed = pairs[begin + s * own + t * across] < BARRED
                         if is_allowed and usage[block[b] + t] < usage[block[b] + best]:
-                            follows[half] = False
-            if not follows[half]:
+                            follows = False
+            if not follows:
                 break
             states[message[half] + s] = best
-
-
-@compiled
-def merge(graph: Graph, follows: Bools) -> Ints:
-    """Return for each node the half by which it becomes a part of a neighbour, -1 if it stays.
-
-    A node that takes another one stays in this step, so that no node follows from a changed one.
-    """
-    nodes = len(graph.first) - 1
-    by, takes = np.full(nodes, -1), np.zeros(nodes, dtype=np.bool_)
-    for half in range(len(follows)):
-        kept, gone = graph.near[half], graph.far[half]
-        if follows[half] and by[kept] < 0 and by[gone] < 0 and not takes[gone]:
-            by[gone], takes[kept] = half, True
+        if follows:
+            by[other], takes[node] = half, True
     return by
 
 
@@ -167,13 +150,13 @@ def add_matrices(graph: Graph, is_live: Bools, step: Step, new: Graph, target: I
 
 
 @compiled
-def mark_dominated(graph: Graph, waits: Bools, alive: Bools) -> None:
-    """Mark each state of the waiting nodes as dead that another one dominates."""
+def mark_dominated(graph: Graph, alive: Bools) -> None:
+    """Mark each state as dead that another one dominates."""
     first, cost, pairs = graph.first, graph.cost, graph.pairs
     first_block, block, usage = graph.first_block, graph.block, graph.usage
     suits = np.zeros(len(graph.near), dtype=np.int64)
-    for node in range(len(waits)):
-        width = first[node + 1] - first[node] if waits[node] else 0
+    for node in range(len(first) - 1):
+        width = first[node + 1] - first[node]
         mine = alive[first[node] : first[node] + width]
         begin, end = graph.first_half[node], graph.first_half[node + 1]
         for s in range(width):

@@ -9,8 +9,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 
 from harness.contract import Measured, Prepared
-from harness.measuring.timing.sampling import count_work
-from harness.measuring.timing.turns import timed_turn
+from harness.measuring.timing.turns import count_work, timed_turn
 
 
 def test_only_the_calls_are_timed(clock, monkeypatch):
