@@ -25,7 +25,7 @@ PANELS = {
     },
     "Look": {
         "list": "List families, variants, workloads, topologies.",
-        "report": "Write an offline page of results, or of changes between two.",
+        "report": "Write an offline page of results.",
         "explain": "Explain a decision, and show the costs of alternatives.",
     },
     "Plan": {"plan": "Plan with the best variant, and write the plan as JSON."},

@@ -5,7 +5,6 @@ variants write their process ids and record their actions.
 """
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -248,12 +247,6 @@ def _announce(problem: ToyProblem) -> None:
     problem.leave("pid", str(os.getpid()))
 
 
-def _start_grandchild(problem: ToyProblem) -> None:
-    command = [sys.executable, "-c", "import time; time.sleep(600)"]
-    silent = subprocess.DEVNULL
-    problem.leave("grandchild", str(subprocess.Popen(command, stdout=silent, stderr=silent).pid))
-
-
 def _never_return() -> Decision:
     time.sleep(600)
     raise AssertionError("never stopped")
@@ -279,15 +272,10 @@ def silent(problem: ToyProblem) -> Decision:
 
 @TOY.decider("silent-parent", same_as="reference")
 def silent_parent(problem: ToyProblem) -> Decision:
-    _start_grandchild(problem)
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    silent = subprocess.DEVNULL
+    problem.leave("grandchild", str(subprocess.Popen(command, stdout=silent, stderr=silent).pid))
     _announce(problem)
-    return _never_return()
-
-
-@TOY.decider("killed-parent", same_as="reference")
-def killed_parent(problem: ToyProblem) -> Decision:
-    _start_grandchild(problem)
-    os.kill(os.getpid(), signal.SIGKILL)
     return _never_return()
 
 

@@ -262,12 +262,6 @@ class TestNothingIsLeftBehind:
         if stage == "checking":
             assert ends(left_pid(folder))
 
-    def test_by_a_variant_that_died_beside_a_process_of_its_own(self, folder):
-        """A process that the variant started ends with its call."""
-        cell = compare("killed-parent", folder=folder)["killed-parent"]
-        assert cell.status == "failed"
-        assert ends(left_pid(folder, "grandchild"))
-
     @pytest.mark.parametrize("variant", ["endless", "silent-parent"])
     def test_after_the_parent_was_killed(self, folder, variant):
         """Children see that their parent is gone."""
