@@ -45,6 +45,12 @@ def on_page_markdown(_markdown: str, page: Page, config: MkDocsConfig, **_: obje
         page.meta["search"] = {"exclude": True}
 
 
+def on_page_content(html: str, **_: object) -> str:
+    """Let an id that begins a cell of a table break at its punctuation: it has no blanks."""
+    ids = re.compile(r"<td><code>[^<]+")
+    return ids.sub(lambda cell: re.sub(r"([\[,/@])", r"\1<wbr>", cell[0]), html)
+
+
 def on_post_build(config: MkDocsConfig) -> None:
     """Check that opening a page asks nothing of a network.
 

@@ -14,10 +14,9 @@ from torchrec.distributed.planner.types import (
 )
 
 from harness.contract import CAPTURED, Topology, UsageError, one_line
-from planners.embedding.capture.file import CapturedProblem, read_problem
+from planners.embedding.capture.file import CapturedOptions, CapturedProblem, read_problem
 from planners.embedding.capture.mirrors import device_runs
 from planners.embedding.capture.modules import model_of
-from planners.embedding.capture.options import CapturedOptions
 from planners.embedding.estimates.machines import find_machine
 from planners.embedding.problem import EmbeddingProblem, changed, torchrec_topology
 from planners.embedding.search.enumeration import DistinctShardEnumerator

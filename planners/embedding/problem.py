@@ -19,8 +19,7 @@ from torchrec.distributed.planner.types import (
 from torchrec.distributed.types import ModuleSharder
 
 from harness.contract import Machine, Topology, WorkloadSpec
-from planners.embedding.capture.file import CapturedProblem
-from planners.embedding.capture.options import CapturedOptions
+from planners.embedding.capture.file import CapturedOptions, CapturedProblem
 from planners.embedding.estimates.estimator import (
     calibrated_estimators,
     estimated_again,

@@ -4,17 +4,6 @@ from typing import Any
 
 from harness.contract import OTHERS, Claim, Pair, Statement, Study
 
-PUBLISHED = ("double-deepcopy", "single-deepcopy", "custom-deepcopy", "copy-if-better")
-RELEASED = ("no-topology-copy", "cheap-device-copies", "upstream")
-POSSIBLE = (
-    "remembered-annotations",
-    "no-space-copy",
-    "distinct-shards",
-    "shared-device-figures",
-    "remembered-hashes",
-    "remembered-totals",
-)
-LADDER = (*PUBLISHED, *RELEASED, *POSSIBLE, "compiled")
 SAME = ("upstream", "compiled")
 OTHER_PROPOSERS = ("uniform", "greedy-sum", "default", "dp-torchrec")
 OWN = ("dp-tzrec", "dp-compiled", "dp-tzrec-2d", "dp-compiled-2d", "certified")

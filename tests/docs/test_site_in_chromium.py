@@ -32,3 +32,11 @@ def test_no_page_is_wider_than_its_window_and_figures_keep_a_size_to_read(browse
         browser.open(BUILT / f"{name}.html", width)
         assert browser.overflow() <= 0, name
         assert all(figure >= 500 for figure in browser.run(widths)), name
+
+
+def test_the_tables_of_the_record_need_no_sideways_scroll_on_a_desktop(browser):
+    """Ids of problems break, and cells have narrow margins."""
+    browser.open(BUILT / "record.html", 1280)
+    boxes = "return [...document.querySelectorAll('.md-typeset__scrollwrap')]"
+    hidden = f"{boxes}.map(box => box.scrollWidth - box.clientWidth)"
+    assert max(browser.run(hidden)) <= 0

@@ -12,9 +12,8 @@ from torchrec.distributed.planner.types import PlannerError, ShardingOption, Top
 from torchrec.distributed.types import ModuleSharder, ShardingPlan
 
 from harness.contract import Names, ShardbenchError
-from planners.embedding.capture.file import CapturedProblem, plain
+from planners.embedding.capture.file import CapturedProblem, captured_options, plain
 from planners.embedding.capture.mirrors import device_runs
-from planners.embedding.capture.options import captured_options
 from planners.embedding.capture.planner import FoundPlan
 from planners.embedding.tables.torchrec_objects import plan_fingerprint, sharded_modules
 from planners.instruments import replaced

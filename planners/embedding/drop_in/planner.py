@@ -16,7 +16,6 @@ from typing import (
     List,
     Literal,
     Optional,
-    Protocol,
     Union,
     cast,
     get_args,
@@ -58,13 +57,6 @@ logger = logging.getLogger("shardbench")
 Mode = Literal["same-plan", "best-plan"]
 
 RELEASES = SupportedReleases("torchrec", ("1.6.1", "1.7.0", "1.8.0", "1.9.0", "1.9.1", "1.9.2"))
-
-
-class SearchesWithPlans(Protocol):
-    """Plans that were found before; PlanCache, whose module imports this one."""
-
-    def search(self, planner: "Planner", module: nn.Module, sharders: Any) -> Any:
-        """Return a CompiledSearch that uses the plans, or None if it cannot."""
 
 
 class DistrustedSearch(UserWarning):
@@ -158,7 +150,7 @@ class Planner(EmbeddingShardingPlanner):
         previous: "ShardingPlan | str | Path | PlanTable | None" = None,
         move_budget: float | None = None,
         lost_ranks: Collection[int] = (),
-        cache: SearchesWithPlans | None = None,
+        cache: Any = None,  # a PlanCache, whose module imports this one
         remedy_seconds: float = 5.0,
         machine: Machine | str | Path | None = None,
     ) -> None:
@@ -194,6 +186,7 @@ class Planner(EmbeddingShardingPlanner):
         )
         self._mode = mode
         self._search_seconds = search_seconds
+        self._limit = (search_seconds if mode == "best-plan" else None) or timeout_seconds or None
         self._seed = seed
         self._cache = cache
         self._remedy_seconds = remedy_seconds
@@ -231,12 +224,6 @@ class Planner(EmbeddingShardingPlanner):
 
         return judging_enumerator(self.machine, *problem)
 
-    @property
-    def _limit(self) -> float | None:
-        """The time limit of the search in seconds."""
-        own = self._search_seconds if self._mode == "best-plan" else None
-        return own or self._timeout_seconds or None
-
     @override
     def plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
         """Return a plan for the module; raises PlannerError as torchrec does."""
@@ -245,11 +232,19 @@ class Planner(EmbeddingShardingPlanner):
         self.from_cache, self.bound_ms, self.verdict = "", 0.0, ""
         plan = self._plan(module, sharders)
         if self._previous is not None:
-            self._count_moves(self._previous)
+            moved = self._previous.bytes_moved(self._best_plan or (), self._topology.world_size)
+            self.moved_gib = moved / 2**30
+            if moved > self._move_budget and self._debug:
+                budget = self._move_budget / 2**30
+                logger.warning(
+                    f"No plan was found that moves at most {budget:.4g} GiB; this one moves least, "
+                    f"{self.moved_gib:.4g} GiB."
+                )
         if (self.gap or 0.0) < -_ROUNDING:
             self.bound_ms = 0.0  # a plan with larger caches, of which the bound knows nothing
         if self._best_plan and self._mode == "best-plan" and logger.isEnabledFor(logging.INFO):
-            above = "without a bound" if self.gap is None else f"{self.gap:.1%} above the bound"
+            gap = self.gap
+            above = "without a bound" if gap is None else f"{100 * gap:.1f} % above the bound"
             ruler, advice = "by torchrec's formula", ""
             if self.machine:
                 ruler = f"by machine {self.machine.name} ({self.torchrec_ms:.4g} ms {ruler})"
@@ -257,7 +252,6 @@ class Planner(EmbeddingShardingPlanner):
                 from planners.embedding.estimates.machines import TO_CALIBRATE
 
                 advice = f"; {TO_CALIBRATE}, and machine= takes the file"
-            above = above.replace("%", " %")
             logger.info("%.4g ms %s, %s%s", self.max_rank_ms, ruler, above, advice)
         return plan
 
@@ -353,14 +347,3 @@ class Planner(EmbeddingShardingPlanner):
             cached.store(self._best_plan or [])
             self.from_cache = cached.use
         return cast(ShardingPlan, plan)
-
-    def _count_moves(self, previous: "PlanTable") -> None:
-        """Set `moved_gib`; log if the plan moves more than the budget."""
-        moved = previous.bytes_moved(self._best_plan or (), self._topology.world_size)
-        self.moved_gib = moved / 2**30
-        if moved > self._move_budget and self._debug:
-            logger.warning(
-                "No plan was found that moves at most %.4g GiB; this one moves least, %.4g GiB.",
-                self._move_budget / 2**30,
-                self.moved_gib,
-            )

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterable
 from dataclasses import replace
 
+import torch
 from torch import nn
 from torchrec.distributed.embedding_types import EmbeddingComputeKernel
 from torchrec.distributed.planner.estimator.annotations import backward_compute, forward_compute
@@ -25,10 +26,11 @@ from torchrec.distributed.types import ModuleSharder
 from harness.contract import Machine
 from planners.embedding.estimates.calibration import PASSES, Calibration
 from planners.embedding.estimates.machines import LINKS, find_machine
-from planners.embedding.estimates.memory import StepStorageEstimator
+from planners.embedding.estimates.memory import OPTIMIZERS, StepStorageEstimator
 from planners.embedding.estimates.shard_work import work_of_context
 from planners.embedding.search.enumeration import DistinctShardEnumerator
 from planners.embedding.search.options import with_shards
+from planners.embedding.search.space import load_of_plan
 
 _FORWARD, _BACKWARD = PASSES
 _FUSED, DENSE = EmbeddingComputeKernel.FUSED.value, EmbeddingComputeKernel.DENSE.value
@@ -113,6 +115,23 @@ def torchrec_estimators(
     """Return torchrec's own estimators."""
     kinds = EmbeddingPerfEstimator, EmbeddingStorageEstimator
     return [kind(topology=topology, constraints=constraints) for kind in kinds]
+
+
+def torchrec_peaks(
+    plan: Iterable[ShardingOption],
+    topology: Topology,
+    optimizer: str,
+    constraints: dict[str, ParameterConstraints],
+    sharders: Iterable[ModuleSharder[nn.Module]],
+) -> list[int]:
+    """Return TorchRec's estimate for each rank of a plan, in bytes of HBM and host memory."""
+    optimized = [copy.copy(option) for option in plan]
+    for option in optimized:  # whose tensor has the optimizer
+        vars(option)["_tensor"] = torch.empty_like(option.tensor, device="meta")
+        option.tensor._optimizer_classes = [OPTIMIZERS[optimizer].kind]
+    again = estimated_again(optimized, torchrec_estimators(topology, constraints), sharders)
+    used = load_of_plan(again, topology.world_size).used
+    return [hbm + ddr for hbm, ddr, _ in used.tolist()]
 
 
 def estimated_again(

@@ -1,4 +1,4 @@
-"""Computes the bytes of a rank from its shards, with the peak of a step, and as TorchRec does.
+"""Computes the bytes of a rank from its shards, with the peak of a step.
 
 Our peak comes from replaying the allocations of a step in their order, which is that of torchrec
 1.9.2, as recorded. Each sharding type has its own collectives, and so its own sequence. Nothing is
@@ -17,16 +17,11 @@ import torchrec.optim
 from fbgemm_gpu.split_embedding_configs import EmbOptimType
 from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 from torchrec.distributed.planner.types import (
-    ParameterConstraints,
-    Shard,
     SharderDataMap,
     ShardingOption,
     Topology,
 )
-from torchrec.distributed.planner.utils import build_sharder_data_map, sharder_name
-from torchrec.distributed.types import ModuleSharder, ShardingType
-
-from planners.embedding.search.options import with_shards
+from torchrec.distributed.types import ShardingType
 
 WEIGHTS, OPTIMIZER = "weights", "optimizer"
 INPUTS, OUTPUTS, GRADIENTS = "inputs", "outputs", "gradients"
@@ -263,33 +258,6 @@ def _step_peak(groups: Sequence[_Group], is_reordered: bool) -> float:
                 change(group.outputs, -group.outputs)
         change(-group.looked_up)
     return max(accumulate(changes))
-
-
-def torchrec_peaks(
-    plan: Sequence[ShardingOption],
-    topology: Topology,
-    optimizer: str,
-    constraints: dict[str, ParameterConstraints],
-    sharders: Sequence[ModuleSharder[torch.nn.Module]],
-) -> list[int]:
-    """Return TorchRec's estimate for each rank of a plan, in bytes of HBM and host memory."""
-    copies = []  # estimates overwrite shards, and an optimizer is attached to the tensor
-    for option in plan:
-        copied = with_shards(
-            option, [Shard(shard.size, shard.offset, rank=shard.rank) for shard in option.shards]
-        )
-        vars(copied)["_tensor"] = torch.empty_like(option.tensor, device="meta")
-        copied.tensor._optimizer_classes = [OPTIMIZERS[optimizer].kind]
-        copies.append(copied)
-    by_name = {sharder_name(sharder.module_type): sharder for sharder in sharders}
-    EmbeddingStorageEstimator(topology, constraints).estimate(
-        copies, build_sharder_data_map(by_name)
-    )
-    ranks = [0] * topology.world_size
-    for copied in copies:
-        for shard in copied.shards:
-            ranks[shard.rank] += shard.storage.hbm + shard.storage.ddr
-    return ranks
 
 
 class StepStorageEstimator(EmbeddingStorageEstimator):

@@ -96,12 +96,12 @@ def kernels_of(shards: Sequence[ShardWork]) -> list[set[str]]:
 
 def shards_by_rank(
     plan: Iterable[ShardingOption], topology: Topology
-) -> list[list[tuple[ShardWork, Shard]]]:
-    """Return the shards of each rank, as pairs of the work and TorchRec's Shard.
+) -> list[list[tuple[str, ShardWork, Shard]]]:
+    """Return the shards of each rank: the table's name, the work and TorchRec's Shard.
 
     Raises NotApplicable if a table is not pooled or has no fused kernel.
     """
-    ranks: list[list[tuple[ShardWork, Shard]]] = [[] for _ in range(topology.world_size)]
+    ranks: list[list[tuple[str, ShardWork, Shard]]] = [[] for _ in range(topology.world_size)]
     for option in plan:
         kernel, kind = option.compute_kernel, option.sharding_type
         dtype = DTYPES.get(option.tensor.dtype)
@@ -126,7 +126,7 @@ def shards_by_rank(
                 share,
                 cached=_cached(kernel, option.cache_load_factor),
             )
-            ranks[shard.rank].append((work, shard))
+            ranks[shard.rank].append((option.name, work, shard))
     return ranks
 
 

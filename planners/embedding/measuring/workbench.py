@@ -28,12 +28,12 @@ from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.decision import Plan, fingerprint, torchrec_quiet, validate
 from planners.embedding.estimates.calibration import REFERENCE_MS, Calibration
+from planners.embedding.estimates.estimator import torchrec_peaks
 from planners.embedding.estimates.memory import (
     OF_RANK,
     OPTIMIZERS,
     PEAK,
     derived_terms,
-    torchrec_peaks,
 )
 from planners.embedding.estimates.shard_work import (
     CACHING,
@@ -106,7 +106,7 @@ class EmbeddingWorkbench:
         """Return up to `number` different plans to measure, with shards cut to fit the device."""
         problem, plans, notes = self._plans(problem, number, self._kernels_that_run)
         ranks = [shards_by_rank(plan.options, problem.topology) for _, plan in plans]
-        works = [[shard for shard, _ in rank] for of_plan in ranks for rank in of_plan]
+        works = [[shard for _, shard, _ in rank] for of_plan in ranks for rank in of_plan]
         most = rows_that_fit(works, self._gib)
         self._device.make_room([shard.cut_to(most) for shard in rank] for rank in works)
         if cut := sum(table.rows > most for table in problem.tables):
@@ -123,12 +123,7 @@ class EmbeddingWorkbench:
             Candidate(
                 name,
                 fingerprint(plan),
-                [
-                    self._rank_work(rank, most, calibration, tables)
-                    for rank, tables in zip(
-                        of_plan, _tables_by_rank(plan, len(of_plan)), strict=True
-                    )
-                ],
+                [self._rank_work(rank, most, calibration) for rank in of_plan],
             )
             for (name, plan), of_plan in zip(plans, ranks, strict=True)
         ]
@@ -174,14 +169,13 @@ class EmbeddingWorkbench:
 
     def _rank_work(
         self,
-        rank: Sequence[tuple[ShardWork, Shard]],
+        rank: Sequence[tuple[str, ShardWork, Shard]],
         most: int,
         calibration: Calibration,
-        tables: Sequence[str],
     ) -> RankWork:
         """Return a rank's work and its estimates, with shards cut to at most `most` rows."""
-        shards = [shard.cut_to(most) for shard, _ in rank]
-        perfs = [shard.perf for _, shard in rank]
+        shards = [shard.cut_to(most) for _, shard, _ in rank]
+        perfs = [shard.perf for _, _, shard in rank]
         estimated = {"torchrec": sum(perf.fwd_compute + perf.bwd_compute for perf in perfs)}
         if calibration.values:
             estimated["calibrated"] = calibration.rank_ms(shards)
@@ -190,7 +184,7 @@ class EmbeddingWorkbench:
             estimated,
             sum(perf.fwd_comms + perf.bwd_comms for perf in perfs),
             _facts(shards),
-            [{"table": name, **asdict(s)} for name, s in zip(tables, shards, strict=True)],
+            [{"table": name, **asdict(s)} for (name, *_), s in zip(rank, shards, strict=True)],
         )
 
     def design(self, share: float) -> Design:
@@ -252,15 +246,6 @@ def with_kernels(problem: EmbeddingProblem, kernels: Sequence[str]) -> Embedding
         for name, constraint in problem.constraints.items()
     }
     return replace(problem, constraints=constraints, kernels=frozenset(kept), known={})
-
-
-def _tables_by_rank(plan: Plan, ranks: int) -> list[list[str]]:
-    """Return the names of the tables of each rank's shards, in the order of `shards_by_rank`."""
-    names: list[list[str]] = [[] for _ in range(ranks)]
-    for option in plan.options:
-        for shard in option.shards:
-            names[shard.rank].append(option.name)
-    return names
 
 
 def _facts(shards: Sequence[ShardWork]) -> dict[str, str]:

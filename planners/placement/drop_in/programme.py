@@ -7,7 +7,7 @@ or pairs of states. Repeated blocks share variables, whose costs count for all o
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,13 +33,6 @@ class Side(NamedTuple):
     state: int
 
 
-def counted_variables(optimizer: Any) -> Iterator[tuple[Key, Any, int]]:
-    """Yield each variable of a `ShardingOptimizer` and the number of arguments it stands for."""
-    linked = optimizer._root_to_linked
-    for key, variable in optimizer.decision_vars.items():
-        yield key, variable, 1 + len(linked.get(key, ()))
-
-
 class ShardingProgramme:
     """The programme of a `ShardingOptimizer`, whose objective is set.
 
@@ -51,30 +44,27 @@ class ShardingProgramme:
 
     def __init__(self, optimizer: Any) -> None:
         """Read the variables and constraints; raises Unknown for a constraint of another kind."""
-        self.variables: dict[Key, Any] = {
-            key: variable.var for key, variable in optimizer.decision_vars.items()
-        }
         self.costs: dict[Argument, dict[tuple[int, int], float]] = defaultdict(dict)
-        for (node, argument, out, into), variable, copies in counted_variables(optimizer):
-            self.costs[node, argument][out, into] = variable.cost * copies
-        self.inputs = {at: {into for _, into in costs} for at, costs in self.costs.items()}
+        self.inputs: dict[Argument, set[int]] = defaultdict(set)
         self.widths: dict[int, int] = defaultdict(int)
-        for node, _, out, _ in self.variables:
+        self.variables: dict[Key, Any] = {}
+        keys: dict[int, Key] = {}  # by a variable's id, since PuLP overloads ==
+        for key, decision in optimizer.decision_vars.items():
+            node, argument, out, into = key
+            variable = self.variables[key] = decision.var
+            keys[id(variable)] = key
+            costs = self.costs[node, argument]
+            if variable.upBound:
+                costs[out, into] = optimizer.prob.objective.get(variable, 0.0)
+            self.inputs[node, argument].add(into)
             self.widths[node] = max(self.widths[node], out + 1)
         self.producers: dict[Argument, set[int]] = defaultdict(set)
         self.equal: list[tuple[Side, Side]] = []
         self.usage: dict[Side, float] = {}
         self.limit = 0.0
-        keys = {id(variable): key for key, variable in self.variables.items()}
         for name, constraint in optimizer.prob.constraints.items():
             if constraint.sense > 0:
                 continue  # the least use of memory is checked in the solution
-            if len(constraint) == 1 and constraint.sense == constraint.constant == 0:
-                ((variable, share),) = constraint.items()  # most constraints forbid one variable
-                node, argument, out, into = keys[id(variable)]
-                if share:
-                    self.costs[node, argument].pop((out, into), None)
-                continue
             terms = {keys[id(v)]: share for v, share in constraint.items() if share}
             self._read(name, terms, constraint.sense, -constraint.constant)
 

@@ -3,8 +3,8 @@
 `harness.contract.ask_upstream` sends the requests.
 """
 
+import math
 from contextlib import ExitStack, nullcontext
-from math import prod
 from typing import Any
 from unittest.mock import patch
 
@@ -12,6 +12,7 @@ import pulp
 import torch
 from autoparallel.api import AutoParallel
 from autoparallel.cost_models import compute_estimation
+from autoparallel.optimize_sharding import ShardingOptimizer
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard
@@ -29,7 +30,7 @@ def _plan(request: dict[str, Any]) -> dict[str, Any]:
     """Return the objective and the placements, and the seconds of construction and solving."""
     shape = tuple(request["mesh"])
     if not torch.distributed.is_initialized():
-        size = prod(shape)
+        size = math.prod(shape)
         torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=size)
     with ExitStack() as stack:
         # A mesh of CPUs needs no GPU here; its costs are those of H100s.
@@ -39,17 +40,21 @@ def _plan(request: dict[str, Any]) -> dict[str, Any]:
             model = nn.Sequential(*(Block(request["width"]) for _ in range(request["blocks"])))
 
         def inputs() -> torch.Tensor:
-            size = (8 * prod(shape), 64, request["width"])
+            size = (8 * math.prod(shape), 64, request["width"])
             return torch.randn(*size, requires_grad=True)
 
+        if request["later"]:
+            stack.enter_context(patch.object(ShardingOptimizer, "_set_objective", _later_objective))
+        ours = stack.enter_context(
+            accelerate_autoparallel() if request["accelerated"] else nullcontext()
+        )
         parallel = stack.enter_context(AutoParallel(model, inputs, mesh, cost_model=None))
         placement = (Shard(0), *[Replicate()] * (len(shape) - 1))
         parallel.add_input_constraints([placement])
         parallel.add_output_constraints([placement])
         if request["memory"]:
             parallel.add_parameter_memory_constraint(low=None, high=request["memory"])
-        ours = accelerate_autoparallel() if request["accelerated"] else nullcontext()
-        with ours, capturing(Names()) as content:
+        with capturing(Names()) as content:
             placements, measured = timed(parallel.optimize_placement)
             captured = content()
         return {
@@ -60,6 +65,15 @@ def _plan(request: dict[str, Any]) -> dict[str, Any]:
             "by_upstream": dict(getattr(ours, "by_upstream", {})),
             **measured,
         }
+
+
+def _later_objective(optimizer: Any) -> None:
+    """Set an objective that counts communication twice, as a later AutoParallel might."""
+    optimizer.prob += pulp.lpSum(
+        (decision.cost + decision.comm_cost) * decision.var
+        for decision in optimizer.decision_vars.values()
+        if math.isfinite(decision.comm_cost)
+    )
 
 
 HANDLERS = {"plan": _plan}

@@ -173,7 +173,7 @@ def problem() -> EmbeddingProblem:
 
 
 def shards_in(plan: Sequence[ShardingOption], topology) -> list[tuple[ShardWork, Shard]]:
-    return [pair for rank in shards_by_rank(plan, topology) for pair in rank]
+    return [pair for rank in shards_by_rank(plan, topology) for _, *pair in rank]
 
 
 def test_options_have_calibrated_times_and_only_kernels_of_the_machine(tmp_path):
@@ -232,7 +232,7 @@ def test_the_best_plan_by_a_machine_is_rated_by_it_and_by_torchrec(problem: Embe
 
     def slowest(made: Plan) -> float:
         return max(
-            sum(DEVICE.shard_ms(work, passed) for work, _ in rank for passed in PASSES)
+            sum(DEVICE.shard_ms(work, passed) for _, work, _ in rank for passed in PASSES)
             for rank in shards_by_rank(made.options, fused.topology)
         )
 

@@ -28,6 +28,7 @@ from torchrec.distributed.planner.types import (
 from harness.execution.child import run, start_job
 from harness.execution.server import start_server
 from harness.execution.worker import Failed, Result, Stage
+from planners.embedding.estimates.estimator import torchrec_peaks
 from planners.embedding.estimates.memory import (
     GRADIENTS,
     INPUTS,
@@ -38,7 +39,6 @@ from planners.embedding.estimates.memory import (
     StepStorageEstimator,
     Terms,
     derived_terms,
-    torchrec_peaks,
 )
 from planners.embedding.measuring import rank as rank_module
 from planners.embedding.measuring.rank import (

@@ -15,8 +15,11 @@ from harness.measuring.jobs import check
 from harness.measuring.timing.turns import SystemClock
 from planners.embedding import FAMILY
 from planners.embedding.decision import fingerprint
-from planners.embedding.observer import observe
-from planners.embedding.studies import LADDER, OTHER_PROPOSERS
+from planners.embedding.implementation import observe
+from planners.embedding.studies import OTHER_PROPOSERS
+
+NAMES = [*FAMILY.variants]
+LADDER = [*NAMES[: NAMES.index("remembered-totals") + 1], "compiled"]
 
 
 @pytest.fixture(scope="module")

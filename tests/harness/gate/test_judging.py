@@ -286,3 +286,16 @@ def test_accepting_it_makes_the_gate_pass(tmp_path, changes):
     path = tmp_path / "new.toml"
     path.write_text(to_toml(renewed(expectations, verdict)))
     assert judge_cells(load_expectations(path), measured).exit_code == 0
+
+
+def test_accepting_one_change_changes_one_line():
+    """Every figure has a line of its own, and counts that were not expected are not added."""
+    nothing = Expectations()
+    first = renewed(nothing, judge_cells(nothing, cells(line())))
+    work = {"python_calls": 7, "spread": 0}
+    measured = cells(line(fingerprint="x", ratio=WIDE, work=work))
+    before, after = (to_toml(e) for e in (first, renewed(first, judge_cells(first, measured))))
+    changed = [
+        now for was, now in zip(before.split("\n"), after.split("\n"), strict=True) if was != now
+    ]
+    assert changed == ['fingerprint = "x"']
