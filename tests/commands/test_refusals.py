@@ -19,6 +19,10 @@ NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 MATRIX = f"topology capture -o m.csv --from-topo {SAVED / 'h100_4_hgx.txt'}"
 
 
+def benchmark(name: str, parameters: str) -> str:
+    return f"profile {shlex.quote(f'families.{name}.time_plan({parameters})')}"
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -48,6 +52,7 @@ MATRIX = f"topology capture -o m.csv --from-topo {SAVED / 'h100_4_hgx.txt'}"
         (f"{PROFILE} compiled", "already; leave out 'compiled'."),
         (f"profile embedding/upstreem@{ID}", "did you mean upstream?"),
         ("profile embedding/upstream@dlrm-856", "Problem 'dlrm-856' is malformed"),
+        (benchmark("embedding", "exit(), ''"), "is malformed; write it as asv"),
         (f"{PROFILE} --against upstream", "another variant than"),
         (f"{PROFILE} --out /dev/null/here", "/dev/null/here cannot be written"),
         # explain
