@@ -1,4 +1,4 @@
-"""`shardbench report`: write a report of a results file."""
+"""`shardbench report`: write a report of a results file, or of the changes between two."""
 
 import signal
 import time
@@ -31,12 +31,18 @@ _PROFILED_SECONDS = 1.0
 _WRITING_PAUSE = 4.0
 
 
-@command("shardbench report", "shardbench report results.jsonl")
+@command("shardbench report", "shardbench report before.jsonl after.jsonl")
 @click.argument(
     "results",
     type=options.PATH,
     required=False,
     help="A results file; without one the suite is measured first.",
+)
+@click.argument(
+    "other",
+    type=options.PATH,
+    required=False,
+    help="Another results file: what changed from RESULTS to it.",
 )
 @click.option(
     "--minutes",
@@ -44,7 +50,12 @@ _WRITING_PAUSE = 4.0
     show_default=f"{_MINUTES:g}; {_MINUTES_WITH_LARGE:g} with --large",
     help="Minutes to measure for, the headlines first; what does not fit is shown from the record.",
 )
-@click.option("--out", type=options.PATH, default="report", help="Folder for the report.")
+@click.option(
+    "--out",
+    type=options.PATH,
+    help="Folder for the report.",
+    show_default="report; comparison of two files",
+)
 @click.option(
     "--flames",
     is_flag=True,
@@ -57,15 +68,16 @@ _WRITING_PAUSE = 4.0
 @options.machine
 def report(
     results: Path | None,
+    other: Path | None,
     minutes: float | None,
-    out: Path,
+    out: Path | None,
     flames: bool,
     title: str,
     fresh: bool,
     large: bool,
     settings: Settings,
 ) -> None:
-    """Write an offline page of results.
+    """Write an offline page of results, or of changes between two.
 
     Also writes figures and their data next to the page.
     """
@@ -73,12 +85,22 @@ def report(
         raise UsageError(
             "--large, --fresh and --minutes measure a suite; RESULTS are not measured."
         )
+    if results is not None and other is not None:
+        if flames:
+            raise UsageError("A report of two files takes no --flames.")
+        from reports.changes import write_comparison
+
+        for file in (results, other):
+            tell_damaged(stored_cells(file).damaged)
+        _tell(write_comparison(results, other, out or Path("comparison"), title))
+        return
     from reports.report.page import Written, write_report  # slow to import: pandas, matplotlib
 
     is_suite = results is None
 
     def write(cells: Path) -> Written:
-        return write_report(cells, out, _PROFILES, _RECORD, title, suite=is_suite)
+        folder = out or Path("report")
+        return write_report(cells, folder, _PROFILES, _RECORD, title, suite=is_suite)
 
     if results is not None:
         tell_damaged(stored_cells(results).damaged)

@@ -42,6 +42,7 @@ def benchmark(name: str, parameters: str) -> str:
         # report
         ("report none.jsonl", "none.jsonl"),
         ("report none.jsonl --large", "RESULTS are not measured"),
+        ("report a.jsonl b.jsonl --flames", "takes no --flames"),
         # plan
         (f"plan {WHERE} --machine xeno", "Unknown machine 'xeno'"),
         (f"plan {WHERE} --machine none.toml", "none.toml cannot be read"),
