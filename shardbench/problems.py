@@ -18,13 +18,14 @@ from harness.model.errors import UnknownName, UsageError, unknown
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.topologies.lookup import find_gpu_kind, placed_on
-from shardbench import options
+from shardbench import completion, options
 
 ID = "family/variant@workload/topology:gpus"
 
 cell = click.argument(
     "cell",
     help=f"FAMILY or FAMILY/VARIANT; or one id for all, {ID}, or a benchmark as asv prints it.",
+    shell_complete=completion.cells,
 )
 
 

@@ -30,7 +30,7 @@ from harness.store.lines import Store
 from harness.topologies.lookup import placed_on
 from reports import estimates as tables
 from reports.core.terminal import as_terminal
-from shardbench import display, options
+from shardbench import completion, display, options
 from shardbench.command import command
 from shardbench.problems import able_family, judged
 from shardbench.progress import progress_display
@@ -55,6 +55,7 @@ indices = click.option(
     multiple=True,
     required=True,
     help="A name, name[key=value,...], or a file that its family reads; may be repeated.",
+    shell_complete=completion.workloads,
 )
 @options.topology
 @options.gpus

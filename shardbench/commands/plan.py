@@ -29,7 +29,7 @@ from harness.topologies.lookup import placed_on
 from reports.core.formatting import figure, gap, number, seconds as duration
 from reports.core.table import Entry, bar, code, numbers, table_of
 from reports.core.terminal import as_terminal
-from shardbench import display, options, problems
+from shardbench import completion, display, options, problems
 from shardbench.command import InterruptedCommand, command
 from shardbench.progress import progress_display
 
@@ -46,6 +46,7 @@ _REMEDY = ("name", "unit", "now", "sufficient", "proven", "gap", "changes", "rat
     "-w",
     required=True,
     help="What to shard: a CSV/Parquet file, a name, or name[key=value,...].",
+    shell_complete=completion.workloads,
 )
 @options.topology
 @options.gpus
@@ -54,7 +55,9 @@ _REMEDY = ("name", "unit", "now", "sufficient", "proven", "gap", "changes", "rat
 )
 @options.judge
 @options.family
-@click.option("--variant", default="", help="The variant to plan with.")
+@click.option(
+    "--variant", default="", help="The variant to plan with.", shell_complete=completion.variants
+)
 @click.option("--seconds", type=options.POSITIVE, help="Seconds that the search may take.")
 @click.option("previous", "--from", type=options.PATH, help="The plan in force, to move little of.")
 @click.option("--move-gib", type=options.Number(min=0), help="GiB of it that may move at most.")

@@ -35,7 +35,7 @@ from harness.topologies.lookup import placed_on
 from reports.core.formatting import count, csv, number, plural
 from reports.core.terminal import as_terminal
 from reports.series import View, findings, main_table, release_views, step_sentences
-from shardbench import display, options
+from shardbench import completion, display, options
 from shardbench.command import command
 from shardbench.commands.gate import GateCommand
 from shardbench.options import check_folder, found_registry, messages, warn, write
@@ -85,7 +85,9 @@ def _report(views: Sequence[View], folder: Path) -> None:
 
 
 @command("shardbench releases torchrec 1.5.0..1.9.2")
-@click.argument("library", help="The library, e.g. torchrec.")
+@click.argument(
+    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries("releases")
+)
 @click.argument(
     "wanted",
     nargs=-1,
@@ -189,7 +191,9 @@ def _place(declared: Series, name: str, folder: Path) -> Place:
     "shardbench history torchrec A..B --repository torchrec --find search_calls",
     cls=GateCommand,
 )
-@click.argument("library", help="The library, e.g. torchrec.")
+@click.argument(
+    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries("commits")
+)
 @click.argument(
     "wanted",
     default="",
