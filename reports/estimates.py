@@ -1,19 +1,49 @@
-"""Estimates beside measurements: tables of times, memory and machines."""
+"""Estimates beside measurements: tables of times, memory and machines, and the report's chapter."""
 
 import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from harness.contract.estimates import FittedFigure, FittedMachine
 from harness.estimates.memory import MeasuredTerm, MemoryValidation
 from harness.estimates.validation import Agreement, MeasuredDecision, Validation
+from harness.model.declared import checked
+from harness.model.errors import UsageError
+from harness.model.files import read_json
+from reports.core import canvas
+from reports.core.canvas import BLUE, GREY, ORANGE, VERMILION, Drawing
 from reports.core.formatting import figure, hundredths
+from reports.core.page import CaptionedTable, Section
 from reports.core.table import Entry, Table, TableColumn, code, numbers, table_of, text
 
 _MIB = 2**20
 _NOTHING = 1e-13  # milliseconds per byte: a smaller fitted figure is shown as 0
+_LOOKS = (("o", VERMILION), ("s", ORANGE), ("D", BLUE))
+_LEAD = (
+    "The computation of a plan's ranks, estimated and measured with fbgemm's own kernels, one rank "
+    "after the other. Communication is not included. Milliseconds are relative to a reference "
+    "timed just before each of them, so compare them within one problem only."
+)
+_SUMMARY = (
+    "All problems together. Top 1: how often the plan with the best estimate is the fastest "
+    "measured plan, or as fast as that within the intervals; error: the geometric mean over "
+    "problems; apart: mean rank correlation of plans with intervals that do not overlap."
+)
+_TERMS = (
+    "Rank correlation: Spearman's, with its 95 % interval; apart: the same for plans with "
+    "intervals that do not overlap, and their number; regret: how much slower the plan with the "
+    "best estimate is than the fastest one; error: geometric mean of the factor between estimate "
+    "and measurement; scaled: the same after scaling all estimates by one factor."
+)
+_RESIDUALS = (
+    "Factors by which estimates are off, by the kind of table that most of a rank's bytes belong "
+    "to; their common factor is taken out."
+)
 
 
 def _off_by(value: float) -> str:
@@ -208,3 +238,75 @@ def errors_table(machine: FittedMachine) -> Table:
         numbers("number", "points", str),
         numbers("error", "error", _off_by),
     )
+
+
+def read_validations(folder: Path) -> list[Validation]:
+    """Return the validations that `shardbench validate` wrote to a folder, sorted by file name.
+
+    Files of other kinds or versions are skipped.
+    """
+    validations = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            validations.append(checked(read_json(path), Validation, str(path)))
+        except UsageError:
+            continue
+    return validations
+
+
+def validation_chapter(validations: Sequence[Validation]) -> Section:
+    """Return the chapter: tables over all problems, then a section per problem with its plans."""
+    together = [
+        CaptionedTable(summary_table(validations), _SUMMARY),
+        CaptionedTable(agreements_table(validations), _TERMS),
+    ]
+    sections = [
+        Section(
+            f"estimate-{number}",
+            validation.problem,
+            drawings=[draw_validation(validation, f"estimate-{number}")],
+            tables=[
+                CaptionedTable(decisions_table(validation), "Plans, the fastest first."),
+                CaptionedTable(residuals_table(validation), _RESIDUALS),
+            ],
+            remarks=validation.notes,
+        )
+        for number, validation in enumerate(validations, start=1)
+    ]
+    return Section("estimates", "Estimates", _LEAD, tables=together, sections=sections)
+
+
+def draw_validation(validation: Validation, slug: str = "estimate") -> Drawing:
+    """Draw the estimated against the measured milliseconds of plans, on logarithmic axes."""
+    measured = [decision.measured for decision in validation.decisions]
+    data = pd.DataFrame(
+        {
+            "plan": [decision.name for decision in validation.decisions],
+            "measured ms": [time.value for time in measured],
+            "from ms": [time.low for time in measured],
+            "to ms": [time.high for time in measured],
+        }
+    )
+    with canvas.style():
+        drawn, axes = canvas.new_figure(4.2)
+        ends = [time.value for time in measured]
+        for place, name in enumerate(_estimates(validation)):
+            estimated = [decision.estimated_ms[name] for decision in validation.decisions]
+            data[f"{name} ms"] = estimated
+            ends += estimated
+            marker, colour = _LOOKS[place % len(_LOOKS)]
+            axes.plot(data["measured ms"], estimated, marker, color=colour, ms=4.5, label=name)
+            axes.hlines(estimated, data["from ms"], data["to ms"], colour, linewidth=0.8)
+        low, high = 0.8 * min(ends), 1.25 * max(ends)
+        axes.plot([low, high], [low, high], color=GREY, linestyle="--", linewidth=0.8)
+        axes.set(xlim=(low, high), ylim=(low, high))
+        for axis in (axes.xaxis, axes.yaxis):
+            canvas.log_axis(axis)
+        axes.set(xlabel="measured, ms of the slowest rank's computing", ylabel="estimated, ms")
+        axes.grid(True)
+        drawn.legend(loc="outside upper left", ncols=3)
+        caption = (
+            f"`{validation.problem}` on {validation.device}: a point for each plan, with the 99 % "
+            "interval of its measurement. On the dashed line an estimate is right."
+        )
+        return canvas.finish(drawn, slug, "Estimated and measured", caption, data)

@@ -44,14 +44,21 @@ def headline(verdict: GateVerdict) -> str:
     return f"{name}: {', '.join(parts)}."
 
 
-def table_of_deviations(deviations: Iterable[tuple[Judged, Deviation]]) -> Table:
-    """Return a table with a row for each deviation of a cell."""
+def deviations(judged: Iterable[Judged]) -> list[tuple[Judged, Deviation]]:
+    """Return the deviations of cells, each with its cell."""
+    return [(cell, deviation) for cell in judged for deviation in cell.deviations]
+
+
+def table_of_deviations(
+    deviations: Iterable[tuple[Judged, Deviation]], before: str = "expected", now: str = "measured"
+) -> Table:
+    """Return a table with a row for each deviation; `before` and `now` head its two values."""
     return table_of(
         deviations,
         code("cell", lambda row: printable(str(row[0].cell))),
         code("what", lambda row: _what(*row)),
-        code("expected", lambda row: _values(row[1])[0]),
-        code("measured", lambda row: _values(row[1])[1]),
+        code(before, lambda row: _values(row[1])[0]),
+        code(now, lambda row: _values(row[1])[1]),
         code("change", lambda row: Entry(_change(row[1]), tone=_TONES.get(row[1].kind, ""))),
     )
 
@@ -161,7 +168,7 @@ def markdown(verdict: GateVerdict, said: Sequence[str], steps: Steps) -> str:
     a link.
     """
     blocks = [f"## {headline(verdict).rstrip('.')}"]
-    rows = [(cell, deviation) for cell in verdict.judged for deviation in cell.deviations]
+    rows = deviations(verdict.judged)
     if rows:
         blocks.append(as_markdown(table_of_deviations(rows[:_MOST_ROWS])))
     if len(rows) > _MOST_ROWS:

@@ -25,7 +25,7 @@ PANELS = {
     },
     "Look": {
         "list": "List families, variants, workloads, topologies.",
-        "report": "Write an offline page of results.",
+        "report": "Write an offline page of results, or of changes between two.",
         "explain": "Explain a decision, and show the costs of alternatives.",
     },
     "Plan": {"plan": "Plan with the best variant, and write the plan as JSON."},

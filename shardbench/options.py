@@ -16,7 +16,7 @@ from harness.model.errors import ShardbenchError, UsageError
 from harness.model.files import replace_file, to_json
 from harness.model.machine import default_memory_gib
 from harness.model.settings import SETUP_SECONDS, SamplingRule, Settings
-from shardbench import display
+from shardbench import completion, display
 
 messages = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
@@ -63,11 +63,13 @@ workload = click.option(
     "-w",
     "--workload",
     help="A name, name[key=value,...], or a file that its family reads.",
+    shell_complete=completion.workloads,
 )
 topology = click.option(
     "-t",
     "--topology",
     help="A preset's name, or FILE.csv or FILE.csv#NAME; a captured workload has its own.",
+    shell_complete=completion.topologies,
 )
 judge = click.option(
     "--machine",
@@ -78,11 +80,14 @@ judge = click.option(
 gpus = click.option(
     "-n", "--gpus", type=int, help="How many GPUs to plan for; a captured workload has its own."
 )
-family = click.option("--family", default="", help="The family, if several can.")
+family = click.option(
+    "--family", default="", help="The family, if several can.", shell_complete=completion.families
+)
 against = click.option(
     "--against",
     default="",
     help="Another variant, to compare with.",
+    shell_complete=completion.variants,
 )
 
 

@@ -1,5 +1,6 @@
 """The family, the variant and the problem that a command line names."""
 
+import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,16 +18,19 @@ from harness.model.errors import UnknownName, UsageError, unknown
 from harness.model.ids import CellId, ProblemId, WorkloadSpec
 from harness.model.topology import Topology
 from harness.topologies.lookup import find_gpu_kind, placed_on
-from shardbench import options
+from shardbench import completion, options
 
 ID = "family/variant@workload/topology:gpus"
 
 cell = click.argument(
     "cell",
-    help=f"FAMILY or FAMILY/VARIANT; or one id for all, {ID}.",
+    help=f"FAMILY or FAMILY/VARIANT; or one id for all, {ID}, or a benchmark as asv prints it.",
+    shell_complete=completion.cells,
 )
 
 
+# A benchmark of this repository as asv prints it: families.embedding.time_plan('...', '...').
+_BENCHMARK = re.compile(r"(?:\w+\.)*(?P<family>\w+)\.\w+(?P<parameters>\(.*\))", re.DOTALL)
 _FILE = re.compile(r"(?P<name>.+)#[0-9a-f]{8}")
 
 
@@ -121,11 +125,11 @@ def find_problem(
     """Return a request for the problem, and for the variant if any, in a command's arguments.
 
     `name` is `family` or `family/variant`, and the options give the problem; or `name` is an id,
-    without options: `family/variant@workload/topology:gpus` or `family@workload/topology:gpus`.
-    Raises UsageError if `name` is malformed or unknown, or if the problem is given twice or not at
-    all.
+    without options: `family/variant@workload/topology:gpus`, `family@workload/topology:gpus`, or a
+    benchmark as asv prints it, with its parameters. Raises UsageError if `name` is malformed or
+    unknown, or if the problem is given twice or not at all.
     """
-    if "@" in name:
+    if "@" in name or "(" in name:
         if (workload, topology, gpus) != (None, None, None):
             raise UsageError(f"'{name}' names the problem already; leave out -w, -t and -n.")
         family, variant, problem = _of_id(registry, name.strip())
@@ -146,6 +150,17 @@ def find_problem(
 
 def _of_id(registry: Registry, name: str) -> tuple[Family[Any, Any], str, ProblemId]:
     """Return the family, the variant, which may be empty, and the problem of an id."""
+    if match := _BENCHMARK.fullmatch(name):
+        names = {re.sub(r"\W", "_", family.name): family.name for family in registry.families}
+        family = registry.find(names.get(match["family"], match["family"]))
+        try:
+            variant, problem = ast.literal_eval(match["parameters"])
+            return family, variant, ProblemId.parse(problem)
+        except (SyntaxError, ValueError, TypeError, AttributeError):
+            raise UsageError(
+                f"Benchmark '{name}' is malformed; write it as asv prints it, "
+                "families.FAMILY.time_plan('VARIANT', 'WORKLOAD/TOPOLOGY:GPUS')."
+            ) from None
     family_name, _, text = name.partition("@")
     if "/" not in family_name and text:
         return registry.find(family_name), "", ProblemId.parse(text)

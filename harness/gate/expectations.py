@@ -1,7 +1,7 @@
 """Expectations of cells: types, the TOML file, and the problems to measure for them."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -150,7 +150,7 @@ def to_toml(expectations: Expectations) -> str:
 
     settings = to_builtins(replace(expectations, cells={}))
     del settings["cell"], settings["made_with"]
-    tables = [_lines(settings)]
+    tables: list[Iterable[str]] = [_lines(settings)]
     made_with = to_builtins(expectations.made_with, order="deterministic")
     tables.append(["[made_with]", *_lines(made_with)])
     for cell, row in sorted(expectations.cells.items(), key=place):

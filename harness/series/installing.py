@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 from harness.model.errors import ShardbenchError, UsageError
 
 INSTALLED = "installed"
-_FOLDER = Path("upstreams/releases")
+RELEASES_FOLDER = Path("upstreams/releases")
 
 _INSTALL_SECONDS = 900.0
 _INDEX_SECONDS = 120.0
@@ -81,10 +81,10 @@ def releases_on_index(library: str) -> list[str]:
     return [name.strip() for name in listed[1].split(",") if "+" not in name] if listed else []
 
 
-def kept_releases(library: str) -> list[str]:
-    """Return the releases of a library that `install` has installed."""
+def kept_releases(library: str, folder: Path) -> list[str]:
+    """Return the releases of a library that have a folder `LIBRARY-RELEASE` in `folder`."""
     prefix = f"{library}-"
-    return [path.name.removeprefix(prefix) for path in _FOLDER.glob(f"{prefix}*") if path.is_dir()]
+    return [path.name.removeprefix(prefix) for path in folder.glob(f"{prefix}*") if path.is_dir()]
 
 
 def installed_place(library: str) -> Place:
@@ -114,7 +114,7 @@ def given_place(library: str, text: str) -> Place:
     return Place(release, folder)
 
 
-def install(library: str, release: str, folder: Path = _FOLDER) -> Place:
+def install(library: str, release: str, folder: Path) -> Place:
     """Install a release without its dependencies into `folder`, unless it is already there.
 
     pip writes into a temporary folder, which is renamed to `LIBRARY-RELEASE` when complete. Raise

@@ -78,13 +78,15 @@ class Section:
 class Page:
     """A page, its CSV files (`data`) and its other files.
 
-    It opens with the section `opening`, which has no heading.
+    It opens with findings, the first of which is the summary, and with the section `opening`,
+    which has no heading.
     """
 
     name: str
     heading: str
     lead: Sequence[str]
     sections: Sequence[Section]
+    findings: Sequence[Finding] = ()
     opening: Section = Section("overview", "Overview")
     data: "Mapping[str, pd.DataFrame]" = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)

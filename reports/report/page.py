@@ -17,6 +17,7 @@ from reports.core.formatting import listing, names, plural
 from reports.core.frames import Results, read_results
 from reports.core.page import CaptionedTable, Page, Section, write_page
 from reports.core.table import Table, TableColumn, numbers, table_of, text
+from reports.estimates import read_validations, validation_chapter
 from reports.family.data import families
 from reports.family.page import family_chapter, flame_pages
 from reports.report.findings import certainty, family_findings
@@ -55,6 +56,7 @@ def write_report(
     results: Path,
     out: Path,
     profiles: Path | None = None,
+    validations: Path | None = None,
     record: Path | None = None,
     title: str = "",
     declared: Declared | None = None,
@@ -64,9 +66,9 @@ def write_report(
 
     The file may be incomplete or not exist yet: what it lacks is shown from the record in the
     folder `record`, marked as recorded, or left out. The report links the flame graphs in the
-    folder `profiles`. `title` replaces the page's heading. `declared` has the statements of
-    families, by default of the installed ones; with `suite`, systems of families without any cell
-    are shown from the record, too.
+    folder `profiles`, and has a chapter on the files in the folder `validations`. `title` replaces
+    the page's heading. `declared` has the statements of families, by default of the installed ones;
+    with `suite`, systems of families without any cell are shown from the record, too.
     Raises UsageError if the results are unreadable, or `out` cannot be written, see `write_page`.
     """
     # 1. What cells say of the statements of each family, here and in the record.
@@ -109,6 +111,8 @@ def write_report(
                 tables=[CaptionedTable(table, about)],
             )
         )
+    validated = read_validations(validations) if validations else []
+    chapters += [validation_chapter(validated)] * bool(validated)
     chapters += [_provenance(measured, results.name)] * bool(records)
     # 4. The first screen, in the order of README: gain, use and what stays; a gate; the figure.
     notes = list(measured.notes)

@@ -25,7 +25,7 @@ from reports.core.columns import COMPARISON, cell_table, note
 from reports.core.formatting import fact, listing, plural, quantity
 from reports.core.table import Table, code, outcome_entry, table_of, text
 from reports.core.terminal import as_terminal
-from shardbench import options, problems
+from shardbench import completion, options, problems
 from shardbench.command import command
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
@@ -59,6 +59,7 @@ _DETAILS = {
     "--variants",
     default="",
     help="Only these, by name, with commas between.",
+    shell_complete=completion.variants,
 )
 @options.against
 @click.option("--quick", is_flag=True, help="Time for a third of --seconds, with wider intervals.")

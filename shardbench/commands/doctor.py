@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from harness.contract.registry import Registry
 from harness.measuring.environment import environment
 from harness.measuring.selftest import SHORT, SelfTest, selftest
-from harness.series.installing import INSTALLED, kept_releases
+from harness.series.installing import INSTALLED, RELEASES_FOLDER, kept_releases
 from harness.series.points import libraries
 from harness.topologies import probe
 from reports.core.formatting import plural
@@ -48,7 +48,7 @@ def doctor(seconds: float, json: str) -> None:
         "gpus": [gpu.name for gpu in gpus],
         "no_gpu": no_gpu,
         "releases": {
-            library: [INSTALLED, *kept_releases(library)]
+            library: [INSTALLED, *kept_releases(library, RELEASES_FOLDER)]
             for library in libraries(registry, "releases")
         },
         "skipped": list(_skipped(registry, bool(gpus))),

@@ -30,7 +30,7 @@ from harness.store.lines import Store
 from harness.topologies.lookup import placed_on
 from reports import estimates as tables
 from reports.core.terminal import as_terminal
-from shardbench import display, options
+from shardbench import completion, display, options
 from shardbench.command import command
 from shardbench.problems import able_family, judged
 from shardbench.progress import progress_display
@@ -55,6 +55,7 @@ indices = click.option(
     multiple=True,
     required=True,
     help="A name, name[key=value,...], or a file that its family reads; may be repeated.",
+    shell_complete=completion.workloads,
 )
 @options.topology
 @options.gpus
@@ -86,7 +87,10 @@ indices = click.option(
     "--out",
     type=options.PATH,
     default=_FOLDER,
-    help="Folder for the results.",
+    help="Folder for the results, which the report shows.",
+)
+@click.option(
+    "--figure", type=options.OutFile(".svg"), help="File for the figure of one workload, .svg."
 )
 @options.fresh
 @options.seed
@@ -104,6 +108,7 @@ def validate_command(
     gib: float | None,
     family: str,
     out: Path,
+    figure: Path | None,
     fresh: bool,
     seed: int,
     json: str,
@@ -112,8 +117,10 @@ def validate_command(
 
     Runs the computation of each rank of a plan with real kernels. Communication is not measured.
     """
-    if memory and indices != "uniform":
-        raise UsageError("--indices is of times; --memory has none.")
+    if figure is not None and len(workload) > 1:
+        raise UsageError("--figure is of one workload; the report draws all.")
+    if memory and (figure is not None or indices != "uniform"):
+        raise UsageError("--figure and --indices are of times; --memory has neither.")
     fewest, usual = _MEMORY_PLANS if memory else _PLANS
     plans = usual if plans is None else plans
     if not fewest <= plans <= _MOST:
@@ -158,6 +165,8 @@ def validate_command(
             display.show(_times_shown(results[-1]))
     if not results:
         raise click.exceptions.Exit(2)
+    if figure is not None:
+        options.write(figure, tables.draw_validation(results[0]).svg)
     if memory:
         shown = _memory_shown(results)
     elif len(problems) > 1:

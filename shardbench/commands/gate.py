@@ -35,7 +35,6 @@ from shardbench.command import Command, command, write_out
 from shardbench.results_file import measure, measuring_into
 
 _USAGE = 2
-_RESULTS = ".jsonl"
 _DEFAULT_RESULTS = Path("results/gate.jsonl")
 
 
@@ -74,10 +73,7 @@ class GateCommand(Command):
 
 @command("shardbench gate expectations.toml --markdown verdict.md", cls=GateCommand)
 @click.argument(
-    "expectations",
-    type=options.PATH,
-    required=False,
-    help="The file of expectations (TOML), or an earlier results file (.jsonl) for --judge.",
+    "expectations", type=options.PATH, required=False, help="The file of expectations (TOML)."
 )
 @click.option("--judge", type=options.PATH, help="Judge this results file; nothing is measured.")
 @click.option(
@@ -138,7 +134,7 @@ def gate(
         options.check_writable(page)
         options.write(page, text)
     try:
-        expected = _expected(path, judge)
+        expected = load_expectations(path)
         renamed: Mapping[CellId, CellId] = {}
         if judge is None:
             expected, renamed = _measure(expected, results, settings)
@@ -157,16 +153,6 @@ def gate(
         if page:
             options.write(page, text)
     raise click.exceptions.Exit(verdict.exit_code)
-
-
-def _expected(path: Path, judge: Path | None) -> Expectations:
-    """Return the expectations in a file; those of an earlier results file are what it holds."""
-    if path.suffix != _RESULTS:
-        return load_expectations(path)
-    if judge is None:
-        raise UsageError(f"{path} holds results; name those to judge by them with --judge.")
-    nothing = Expectations(ratio_slack=1.0)
-    return renewed(nothing, judge_cells(nothing, read_whole(path)))
 
 
 def _check_distinct(*paths: Path) -> None:
@@ -232,9 +218,7 @@ def _next_steps(
         return []
     steps: list[tuple[str, Sequence[str]]] = []
     proposed = renewed(expected, verdict)
-    if path.suffix == _RESULTS:
-        pass  # an earlier file stays as it is
-    elif proposed.cells != expected.cells:
+    if proposed.cells != expected.cells:
         options.write(new, to_toml(proposed))
         kept = sum(
             judged.kind == "not measured" or not is_as_it_must_be(judged.measured)

@@ -13,7 +13,7 @@ from harness.model.topology import Topology
 from harness.topologies.lookup import presets
 from reports.core.table import Table, TableColumn, code, numbers, table_of, text
 from reports.core.terminal import as_terminal
-from shardbench import display, options
+from shardbench import completion, display, options
 from shardbench.command import command
 
 _LONGEST_NAME = 36  # names up to this length are not wrapped, so that users can copy them
@@ -22,7 +22,9 @@ _KINDS = ("all", "families", "variants", "workloads", "topologies")
 
 @command("shardbench list topologies")
 @click.argument("what", default="all", type=click.Choice(_KINDS), metavar="[WHAT]")
-@click.argument("family", default="", help="Only of this family.")
+@click.argument(
+    "family", default="", help="Only of this family.", shell_complete=completion.families
+)
 @click.option("--sources", is_flag=True, help="Say where each of them is from.")
 def list_command(what: str, family: str, sources: bool) -> None:
     """List families, variants, workloads, topologies."""

@@ -29,7 +29,7 @@ from harness.topologies.lookup import placed_on
 from reports.core.formatting import figure, gap, number, seconds as duration
 from reports.core.table import Entry, bar, code, numbers, table_of
 from reports.core.terminal import as_terminal
-from shardbench import display, options, problems
+from shardbench import completion, display, options, problems
 from shardbench.command import InterruptedCommand, command
 from shardbench.progress import progress_display
 
@@ -46,6 +46,7 @@ _REMEDY = ("name", "unit", "now", "sufficient", "proven", "gap", "changes", "rat
     "-w",
     required=True,
     help="What to shard: a CSV/Parquet file, a name, or name[key=value,...].",
+    shell_complete=completion.workloads,
 )
 @options.topology
 @options.gpus
@@ -54,7 +55,9 @@ _REMEDY = ("name", "unit", "now", "sufficient", "proven", "gap", "changes", "rat
 )
 @options.judge
 @options.family
-@click.option("--variant", default="", help="The variant to plan with.")
+@click.option(
+    "--variant", default="", help="The variant to plan with.", shell_complete=completion.variants
+)
 @click.option("--seconds", type=options.POSITIVE, help="Seconds that the search may take.")
 @click.option("previous", "--from", type=options.PATH, help="The plan in force, to move little of.")
 @click.option("--move-gib", type=options.Number(min=0), help="GiB of it that may move at most.")
@@ -62,6 +65,7 @@ _REMEDY = ("name", "unit", "now", "sufficient", "proven", "gap", "changes", "rat
     "--lost-ranks", default="", help="Its ranks that went away, as 8-15,20; else the last ones."
 )
 @click.option("--pareto", type=options.PATH, help="Folder for plans that move more and more.")
+@click.option("--all-ranks", is_flag=True, help="Show every rank.")
 @options.json
 @click.option(
     "--fix", type=click.IntRange(min=1), help="If no plan fits, plan with this one of the changes."
@@ -79,6 +83,7 @@ def plan(
     move_gib: float | None,
     lost_ranks: str,
     pareto: Path | None,
+    all_ranks: bool,
     json: str,
     fix: int | None,
 ) -> None:
@@ -110,7 +115,7 @@ def plan(
         made = plan_with_remedy(request, error, fix, json)
     options.write_json(out, made.document)
     if json != "-":
-        display.show(_shown(made))
+        display.show(_shown(made, all_ranks))
     if made.changes:
         options.messages.print(f"This plan needs a change: {' '.join(made.changes)}")
     if near and made.moved_gib is not None and made.moved_gib > near.gib:
@@ -228,7 +233,7 @@ def _document(plan: Planned, today: Baseline | None, file: Path) -> dict[str, An
     }
 
 
-def _shown(plan: Planned) -> RenderableType:
+def _shown(plan: Planned, all_ranks: bool) -> RenderableType:
     """Render a plan: its quality, bound, gap and moves, and a row with a bar for each rank."""
     first, bound = plan.first, plan.bound
     unit = "" if first.unit in first.name.split("_") else first.unit
@@ -240,7 +245,7 @@ def _shown(plan: Planned) -> RenderableType:
     if plan.moved_gib is not None:
         headline.append(f"moves {figure(plan.moved_gib)} GiB")
     title = Text(str(plan.cell), style="bold")
-    ranks = _ranks_shown(plan.ranks)
+    ranks = _ranks_shown(plan.ranks, all_ranks)
     ruler = [Text(plan.ruler)] if plan.ruler else []
     return Group(title, Text(", ".join(headline)), *ruler, "", *ranks)
 
@@ -249,16 +254,17 @@ def _quantity(value: float, unit: str) -> str:
     return f"{number(float(value), 5, trim=True)} {unit}".rstrip()
 
 
-def _ranks_shown(ranks: RankTable) -> list[RenderableType]:
+def _ranks_shown(ranks: RankTable, all_ranks: bool) -> list[RenderableType]:
     """Return a table of the ranks; of more than 64, it has those at each end, heaviest first."""
     place = ranks.columns.index(ranks.bar)
     chosen = list(range(len(ranks.rows)))
     notes: list[RenderableType] = []
-    if len(chosen) > _MOST_RANKS:
+    if len(chosen) > _MOST_RANKS and not all_ranks:
         chosen.sort(key=lambda rank: -ranks.rows[rank][place])
         chosen = [*chosen[:_AT_EACH_END], *chosen[-_AT_EACH_END:]]
         notes.append(
-            f"The {_AT_EACH_END} heaviest and {_AT_EACH_END} lightest of {len(ranks.rows):,} ranks."
+            f"The {_AT_EACH_END} heaviest and {_AT_EACH_END} lightest of {len(ranks.rows):,} ranks;"
+            " --all-ranks shows every one."
         )
     columns = [numbers("rank", 0, str)]
     for at, name in enumerate(ranks.columns):

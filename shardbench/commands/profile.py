@@ -18,7 +18,7 @@ from harness.model.files import to_json
 from harness.model.ids import CellId
 from reports.core.formatting import percent, plural, seconds as duration
 from reports.flames import explanation, flame_page, overview
-from shardbench import display, options, problems
+from shardbench import completion, display, options, problems
 from shardbench.command import command
 from shardbench.progress import progress_display
 
@@ -39,6 +39,7 @@ _DEEPEST = 8
     "variant",
     default="",
     help="The variant to profile, unless an id names it.",
+    shell_complete=completion.variants,
 )
 @options.against
 @click.option(

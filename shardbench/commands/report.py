@@ -1,4 +1,4 @@
-"""`shardbench report`: write a report of a results file."""
+"""`shardbench report`: write a report of a results file, or of the changes between two."""
 
 import signal
 import time
@@ -25,18 +25,23 @@ from shardbench.progress import progress_display
 from shardbench.results_file import measure, measuring_into, tell_damaged
 
 _MINUTES, _MINUTES_WITH_LARGE = 3.0, 60.0
-_PROFILES, _RECORD = Path("profiles"), Path("record")
 _PROFILED_SECONDS = 1.0
 # The page is written again when measuring has taken this many times as long as writing it.
 _WRITING_PAUSE = 4.0
 
 
-@command("shardbench report", "shardbench report results.jsonl")
+@command("shardbench report", "shardbench report before.jsonl after.jsonl")
 @click.argument(
     "results",
     type=options.PATH,
     required=False,
     help="A results file; without one the suite is measured first.",
+)
+@click.argument(
+    "other",
+    type=options.PATH,
+    required=False,
+    help="Another results file: what changed from RESULTS to it.",
 )
 @click.option(
     "--minutes",
@@ -44,11 +49,34 @@ _WRITING_PAUSE = 4.0
     show_default=f"{_MINUTES:g}; {_MINUTES_WITH_LARGE:g} with --large",
     help="Minutes to measure for, the headlines first; what does not fit is shown from the record.",
 )
-@click.option("--out", type=options.PATH, default="report", help="Folder for the report.")
+@click.option(
+    "--out",
+    type=options.PATH,
+    help="Folder for the report.",
+    show_default="report; comparison of two files",
+)
 @click.option(
     "--flames",
     is_flag=True,
     help="Profile each step of the published changes too, for flame graphs.",
+)
+@click.option(
+    "--profiles",
+    type=options.PATH,
+    default="profiles",
+    help="Folder of profiles, to link flame graphs from.",
+)
+@click.option(
+    "--validations",
+    type=options.PATH,
+    default="validations",
+    help="Folder of the results of `validate`, to show in a chapter.",
+)
+@click.option(
+    "--record",
+    type=options.PATH,
+    default="record",
+    help="Folder of the record, to show next to the results if it is there.",
 )
 @click.option("--title", default="", help="The heading of the page.")
 @options.fresh
@@ -57,15 +85,19 @@ _WRITING_PAUSE = 4.0
 @options.machine
 def report(
     results: Path | None,
+    other: Path | None,
     minutes: float | None,
-    out: Path,
+    out: Path | None,
     flames: bool,
+    profiles: Path,
+    validations: Path,
+    record: Path,
     title: str,
     fresh: bool,
     large: bool,
     settings: Settings,
 ) -> None:
-    """Write an offline page of results.
+    """Write an offline page of results, or of changes between two.
 
     Also writes figures and their data next to the page.
     """
@@ -73,17 +105,27 @@ def report(
         raise UsageError(
             "--large, --fresh and --minutes measure a suite; RESULTS are not measured."
         )
+    if results is not None and other is not None:
+        if flames:
+            raise UsageError("A report of two files takes no --flames.")
+        from reports.changes import write_comparison
+
+        for file in (results, other):
+            tell_damaged(stored_cells(file).damaged)
+        _tell(write_comparison(results, other, out or Path("comparison"), title))
+        return
     from reports.report.page import Written, write_report  # slow to import: pandas, matplotlib
 
     is_suite = results is None
 
     def write(cells: Path) -> Written:
-        return write_report(cells, out, _PROFILES, _RECORD, title, suite=is_suite)
+        folder = out or Path("report")
+        return write_report(cells, folder, profiles, validations, record, title, suite=is_suite)
 
     if results is not None:
         tell_damaged(stored_cells(results).damaged)
         if flames:
-            _profile(results, settings, with_ladders=True)
+            _profile(results, profiles, settings, with_ladders=True)
         _tell(write(results).page)
         return
     results = Path("results") / ("report-large.jsonl" if large else "report.jsonl")
@@ -109,7 +151,7 @@ def report(
         grow = growing(tell)
         with time_limit(minutes):
             measure(headlines(requests), store, settings, then=grow)
-            _profile(results, settings, with_ladders=flames)
+            _profile(results, profiles, settings, with_ladders=flames)
             measure(requests, store, settings, then=grow)
     _tell(tell())
 
@@ -174,7 +216,7 @@ def _tell(page: Path) -> None:
     print(page)
 
 
-def _profile(results: Path, settings: Settings, with_ladders: bool) -> None:
+def _profile(results: Path, profiles: Path, settings: Settings, with_ladders: bool) -> None:
     """Write pages of flame graphs that are missing or older than the results.
 
     Each family has one of today's release and ours, and `with_ladders` one of each step of the
@@ -189,13 +231,13 @@ def _profile(results: Path, settings: Settings, with_ladders: bool) -> None:
         views = families(read_results(results))
     except UsageError:  # no cell was finished in time
         return
-    options.check_folder(_PROFILES)
+    options.check_folder(profiles)
     registry = options.found_registry()
     measured = results.stat().st_mtime
     for family in views:
         by_problem: dict[str, dict[Pair, Path]] = {}
         for pair in (*main_pair(family), *(ladder_pairs(family) if with_ladders else ())):
-            page = _PROFILES / page_name(family.name, pair)
+            page = profiles / page_name(family.name, pair)
             if not page.exists() or page.stat().st_mtime < measured:
                 by_problem.setdefault(pair.problem, {})[pair] = page
         for problem, pages in by_problem.items():

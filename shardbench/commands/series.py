@@ -17,6 +17,7 @@ from harness.model.errors import ShardbenchError, UsageError, unknown
 from harness.model.ids import ProblemId
 from harness.series.installing import (
     INSTALLED,
+    RELEASES_FOLDER,
     Place,
     given_place,
     install,
@@ -34,7 +35,7 @@ from harness.topologies.lookup import placed_on
 from reports.core.formatting import count, csv, number, plural
 from reports.core.terminal import as_terminal
 from reports.series import View, findings, main_table, release_views, step_sentences
-from shardbench import display, options
+from shardbench import completion, display, options
 from shardbench.command import command
 from shardbench.commands.gate import GateCommand
 from shardbench.options import check_folder, found_registry, messages, warn, write
@@ -84,7 +85,9 @@ def _report(views: Sequence[View], folder: Path) -> None:
 
 
 @command("shardbench releases torchrec 1.5.0..1.9.2")
-@click.argument("library", help="The library, e.g. torchrec.")
+@click.argument(
+    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries("releases")
+)
 @click.argument(
     "wanted",
     nargs=-1,
@@ -101,6 +104,12 @@ def _report(views: Sequence[View], folder: Path) -> None:
 )
 @click.option(
     "--at", multiple=True, help="VERSION=FOLDER: a release in a folder; may be given again."
+)
+@click.option(
+    "--folder",
+    type=options.PATH,
+    default=RELEASES_FOLDER,
+    help="Install releases here, each in a folder of its own.",
 )
 @click.option("--repeat", type=click.IntRange(2), default=5, help="Turns that each release takes.")
 @click.option(
@@ -122,6 +131,7 @@ def releases(
     wanted: tuple[str, ...],
     problem: tuple[str, ...],
     at: tuple[str, ...],
+    folder: Path,
     repeat: int,
     seconds: float,
     budget: float,
@@ -134,13 +144,13 @@ def releases(
     base, declared = _library(library, "releases")
     problems = [_placed(base, text) for text in problem or declared.problems]
     given = [given_place(library, text) for text in at]
-    words = wanted or ([] if given else kept_releases(library) or [INSTALLED])
-    names = releases_in(words, lambda: _on_index(library))
+    words = wanted or ([] if given else kept_releases(library, folder) or [INSTALLED])
+    names = releases_in(words, lambda: _on_index(library, folder))
     check_folder(out)
     places = {place.release: place for place in given}
     for name in names:
         if name not in places:
-            place = _place(declared, name)
+            place = _place(declared, name, folder)
             places[place.release] = place
     settings = settings_of(repeat, seconds, budget)
     cells: list[Cell] = []
@@ -153,24 +163,24 @@ def releases(
     _report(release_views(declared, cells), out)
 
 
-def _on_index(library: str) -> Sequence[str]:
+def _on_index(library: str, folder: Path) -> Sequence[str]:
     try:
         return releases_on_index(library)
     except ShardbenchError as error:
         warn(f"{error} A range has only the releases that are installed.")
-        return kept_releases(library)
+        return kept_releases(library, folder)
 
 
-def _place(declared: Series, name: str) -> Place:
+def _place(declared: Series, name: str, folder: Path) -> Place:
     """Return the place of a release, which is installed if it is missing, or the reason."""
     library = declared.library
     if name == INSTALLED:
         return installed_place(library)
     by_hand = declared.releases.by_hand if declared.releases else ""
     try:
-        if by_hand and name not in kept_releases(library):
+        if by_hand and name not in kept_releases(library, folder):
             raise ShardbenchError(f"{library} {name} is not installed: {by_hand}")
-        return install(library, name)
+        return install(library, name, folder)
     except ShardbenchError as error:
         warn(str(error))
         return Place(name, missing=str(error))
@@ -181,7 +191,9 @@ def _place(declared: Series, name: str) -> Place:
     "shardbench history torchrec A..B --repository torchrec --find search_calls",
     cls=GateCommand,
 )
-@click.argument("library", help="The library, e.g. torchrec.")
+@click.argument(
+    "library", help="The library, e.g. torchrec.", shell_complete=completion.libraries("commits")
+)
 @click.argument(
     "wanted",
     default="",

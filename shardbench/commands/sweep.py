@@ -20,7 +20,7 @@ from harness.suites.cluster import Cluster, connected
 from harness.suites.declared import read_suite, registered_requests
 from harness.suites.sweep import Finished, resumed, short_reason, tasks_of
 from reports.core.formatting import plural
-from shardbench import options
+from shardbench import completion, options
 from shardbench.command import command
 from shardbench.results_file import measure, measuring_into, tell_damaged
 
@@ -36,6 +36,7 @@ _REGISTERED = {"default": "report", "large": "report-large"}
     default="default",
     help="A suite (a .toml file), 'default' or 'large' for the problems that the families "
     "study themselves, or names of families with commas between.",
+    shell_complete=completion.suites,
 )
 @click.option(
     "--results",

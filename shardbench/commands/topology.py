@@ -36,7 +36,7 @@ from harness.topologies.traps import find_traps
 from reports.core.formatting import bandwidth, plural
 from reports.core.table import Entry, numbers, table_of, text
 from reports.core.terminal import as_terminal
-from shardbench import display, options
+from shardbench import completion, display, options
 from shardbench.command import command, examples
 
 gpu_name = click.option(
@@ -184,6 +184,7 @@ def _read_matrix(file: Path) -> LinkMatrix:
 @click.argument(
     "topology",
     help="A preset, FILE.csv, FILE.csv#NAME, or a saved `nvidia-smi topo -m` (FILE.txt).",
+    shell_complete=completion.topologies,
 )
 @job_gpus
 @gpu_name
@@ -274,6 +275,7 @@ def _matrix_shown(name: str, links: LinkMatrix, kind: GpuKind | None) -> Rendera
 @click.argument(
     "topology",
     help="A preset, FILE.csv, FILE.csv#NAME, or torchrec's own arguments (FILE.json).",
+    shell_complete=completion.topologies,
 )
 @job_gpus
 def check(topology: str, gpus: int | None) -> None:

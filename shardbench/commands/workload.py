@@ -23,7 +23,7 @@ from harness.topologies.lookup import placed_on
 from reports.core.formatting import amount, in_bytes, number, plural
 from reports.core.table import Entry, TableColumn, bar, numbers, table_of, text
 from reports.core.terminal import as_terminal
-from shardbench import display, options, problems
+from shardbench import completion, display, options, problems
 from shardbench.command import command, examples
 
 _WIDTH = 39
@@ -40,6 +40,7 @@ def workload() -> None:
 @click.argument(
     "workload",
     help="A name, name[key=value,...], or a file that its family reads.",
+    shell_complete=completion.workloads,
 )
 @options.family
 @options.topology

@@ -102,7 +102,8 @@ def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench, small_
 
     on = ("-t", "dgx_a100_80gb", "--machine", "machine.toml")
     options = (*on, "--plans", "4", "--seconds", "1")
-    code, printed, _ = shardbench("validate", *TINY, *options, "--json", "found.json")
+    files = ("--json", "found.json", "--figure", "f.svg")
+    code, printed, _ = shardbench("validate", *TINY, *options, *files)
     assert code == 0
     assert max(map(len, printed.splitlines())) <= 80
     assert "is in neither estimate nor measurement" in " ".join(printed.split())
@@ -110,6 +111,7 @@ def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench, small_
     estimates = [each["estimate"] for each in found["agreements"]]
     assert estimates == ["torchrec", "calibrated"]
     assert any("machine" in each["name"] for each in found["decisions"])
+    assert Path("f.svg").read_text().startswith("<?xml")
 
 
 @pytest.mark.long

@@ -56,18 +56,6 @@ def test_the_first_line_and_the_exit_code_say_it(gate, expected, tmp_path, chang
     assert (tmp_path / "e.new.toml").exists() == (code == 1)
 
 
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [({}, 0), ({"fingerprint": "decaf"}, 1), ({"ratio": WIDE}, 2)],
-)
-def test_an_earlier_results_file_is_what_is_expected(gate, tmp_path, changes, code):
-    """A ratio has changed if the two intervals do not overlap; nothing can be accepted."""
-    write(tmp_path / "before.jsonl", [line("slow"), line()])
-    assert gate("before.jsonl", "--judge", results(tmp_path, **changes))[0] == code
-    assert not list(tmp_path.glob("*.new.toml"))
-    assert gate("before.jsonl")[0] == 3
-
-
 def test_what_differs_can_be_accepted(gate, expected, tmp_path):
     """The new expectations are a file beside the old ones, and commands look closer."""
     committed = expected.read_bytes()

@@ -1,4 +1,4 @@
-"""Help texts are complete, and their examples are parsed."""
+"""Help texts are complete, their examples are parsed, and shells complete names."""
 
 import shlex
 import subprocess
@@ -8,6 +8,8 @@ from typing import Any
 import click
 import pytest
 
+from harness.contract.registry import load_registry
+from harness.topologies.lookup import presets
 from shardbench.cli import PANELS, program
 
 
@@ -85,6 +87,32 @@ def test_what_a_quick_command_does_not_show_is_not_imported(words, unused):
     lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
     imported = {line.rpartition("|")[2].strip() for line in lines}
     assert sorted(imported & unused) == []
+
+
+def test_names_are_completed(shardbench, monkeypatch):
+    """Commands, families, variants, workloads, topologies, suites, libraries, choices."""
+    embedding = load_registry().find("embedding")
+    known = [workload.name for workload in embedding.workloads() if workload.name[:4] == "dlrm"]
+    for line, names in {
+        "comp": ["compare"],
+        "compare emb": ["embedding"],
+        "explain embedding/cert": ["embedding/certified"],
+        "compare embedding --against comp": ["compiled"],
+        "compare embedding --variants uniform,comp": ["uniform,compiled"],
+        "compare embedding -w dlrm": known,
+        "compare embedding -t dgx": [name for name in presets() if name[:3] == "dgx"],
+        "sweep d": ["default", "dimspec", "dtensor"],
+        "releases torchr": ["torchrec"],
+        "list top": ["topologies"],
+        "list variants emb": ["embedding"],
+    }.items():
+        words = f"shardbench {line}"
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+        monkeypatch.setenv("_SHARDBENCH_COMPLETE", "bash_complete")
+        code, out, err = shardbench()
+        assert (code, err) == (0, "")
+        assert [text.removeprefix("plain,") for text in out.splitlines()] == names
 
 
 @pytest.mark.parametrize(

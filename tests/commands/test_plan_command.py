@@ -39,11 +39,15 @@ def test_the_plan_is_written_and_shown(plan, tmp_path):
 
 
 def test_of_many_ranks_the_heaviest_and_the_lightest_are_shown(plan):
-    """More than 64 ranks are not all shown."""
-    lines = plan("-w", "toy[size=200]", gpus=72)[1].splitlines()
-    ranks = [line.split()[:2] for line in lines if line[:4].strip().isdigit()]
-    assert (len(ranks), ranks[0], ranks[-1]) == (16, ["0", "3"], ["71", "2"])
-    assert max(map(len, lines)) <= 80
+    """More than 64 ranks are all shown on request alone."""
+    problem = ("-w", "toy[size=200]")
+    for options, rows in (((), 16), (("--all-ranks",), 72)):
+        lines = plan(*problem, *options, gpus=72)[1].splitlines()
+        ranks = [line.split()[:2] for line in lines if line[:4].strip().isdigit()]
+        assert len(ranks) == rows
+        if not options:
+            assert (ranks[0], ranks[-1]) == (["0", "3"], ["71", "2"])
+            assert max(map(len, lines)) <= 80
 
 
 def test_a_variant_and_a_limit_can_be_asked_for(plan, tmp_path):

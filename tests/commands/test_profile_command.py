@@ -47,9 +47,17 @@ def asked(name: str, *problem) -> Request:
     return find_problem(load_registry(), name, workload, topology, gpus)
 
 
-def test_all_ways_of_naming_a_cell_mean_the_same():
-    """An id, and options."""
-    by_id = asked(f" embedding/compiled@{ID} ")
+@pytest.mark.parametrize(
+    "name",
+    [
+        f" embedding/compiled@{ID} ",
+        f"families.embedding.time_plan('compiled', '{ID}')",
+        f'benchmarks.families.embedding.track_max_rank_ms("compiled", "{ID}")',
+    ],
+)
+def test_all_ways_of_naming_a_cell_mean_the_same(name):
+    """An id, a benchmark as asv prints it, and options."""
+    by_id = asked(name)
     assert by_id == asked("embedding/compiled", "synthetic[tables=2,seed=1]", "dgx_a100_80gb", 8)
     assert by_id.variants == ("compiled",)
     assert asked(f"embedding@{ID}").variants == ()

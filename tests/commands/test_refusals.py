@@ -19,6 +19,10 @@ NO_CUDA = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 MATRIX = f"topology capture -o m.csv --from-topo {SAVED / 'h100_4_hgx.txt'}"
 
 
+def benchmark(name: str, parameters: str) -> str:
+    return f"profile {shlex.quote(f'families.{name}.time_plan({parameters})')}"
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
@@ -38,6 +42,7 @@ MATRIX = f"topology capture -o m.csv --from-topo {SAVED / 'h100_4_hgx.txt'}"
         # report
         ("report none.jsonl", "none.jsonl"),
         ("report none.jsonl --large", "RESULTS are not measured"),
+        ("report a.jsonl b.jsonl --flames", "takes no --flames"),
         # plan
         (f"plan {WHERE} --machine xeno", "Unknown machine 'xeno'"),
         (f"plan {WHERE} --machine none.toml", "none.toml cannot be read"),
@@ -48,6 +53,7 @@ MATRIX = f"topology capture -o m.csv --from-topo {SAVED / 'h100_4_hgx.txt'}"
         (f"{PROFILE} compiled", "already; leave out 'compiled'."),
         (f"profile embedding/upstreem@{ID}", "did you mean upstream?"),
         ("profile embedding/upstream@dlrm-856", "Problem 'dlrm-856' is malformed"),
+        (benchmark("embedding", "exit(), ''"), "is malformed; write it as asv"),
         (f"{PROFILE} --against upstream", "another variant than"),
         (f"{PROFILE} --out /dev/null/here", "/dev/null/here cannot be written"),
         # explain
@@ -67,10 +73,11 @@ MATRIX = f"topology capture -o m.csv --from-topo {SAVED / 'h100_4_hgx.txt'}"
         (f"{VALIDATE} --plans 2", "--plans must be from 3"),
         (f"{VALIDATE} --device tpu", "must be cpu or cuda"),
         (f"{VALIDATE} --indices x", "--indices must be uniform"),
+        (f"{VALIDATE} --figure f.gif", "must end in .svg"),
         (f"{VALIDATE} --seconds 0", "not in the range"),
         (f"{VALIDATE} --gib -1", "not in the range"),
         ("validate -w transformer -t dgx_h100 -n 4", "Unknown workload"),
-        (f"{VALIDATE} --memory --indices zipf", "--memory has none"),
+        (f"{VALIDATE} --memory --indices zipf", "--memory has neither"),
         (f"{VALIDATE} --memory --gib 0.02", "--gib allows 0.02. Give it more"),
         pytest.param(f"{VALIDATE} --memory --device cuda", "no CUDA dev", marks=NO_CUDA),
         ("calibrate --share 0", "not in the range"),

@@ -1,4 +1,4 @@
-"""`shardbench report`: measured within minutes, and of a file."""
+"""`shardbench report`: measured within minutes, of one file, and of two."""
 
 import time
 from pathlib import Path
@@ -123,3 +123,10 @@ def test_flame_graphs_of_each_step_are_made_and_linked(shardbench, results, monk
     for page in pages:
         assert f'href="flames/{page.name}"' in text
         assert "shardbench profile" in page.read_text()
+
+
+def test_two_files_make_a_comparison(shardbench, results):
+    """The page says what changed from one file to the other."""
+    code, _, err = shardbench("report", results, results)
+    assert code == 0, err
+    assert "As expected: all" in Path("comparison/index.html").read_text()

@@ -16,6 +16,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from harness.measuring.profile.flame_graph import Frame
+from reports.changes import write_comparison
 from reports.flames import flame_page
 from reports.report.page import write_report
 
@@ -33,19 +34,21 @@ def all_lines():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Return two pages by name."""
+    """Return three pages by name."""
     folder = tmp_path_factory.mktemp("pages")
-    results = write(folder / "a.jsonl", all_lines())
+    now = [line | {"counters": {"copies": 7}} for line in all_lines()[2:]]
+    a, b = write(folder / "a.jsonl", all_lines()), write(folder / "b.jsonl", now)
     flames = folder / "flames.html"
     odd = profile({(Frame(name, name),): 1.0 for name in HOSTILE})
     flames.write_text(flame_page([odd, COMPILED], PROBLEM), encoding="utf-8")
     return {
-        "report": write_report(results, folder / "report").page,
+        "report": write_report(a, folder / "report").page,
+        "comparison": write_comparison(a, b, folder / "comparison"),
         "flames": flames,
     }
 
 
-@pytest.fixture(params=["report", "flames"])
+@pytest.fixture(params=["report", "comparison", "flames"])
 def page(request, pages, browser):
     browser.be_dark(False)
     browser.open(pages[request.param])

@@ -23,6 +23,7 @@ from typing import (
 
 import torchrec
 from torch import nn
+from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.types import (
     Enumerator,
@@ -277,6 +278,12 @@ class Planner(EmbeddingShardingPlanner):
         """The part by which the last plan rates above `bound_ms`; None without plan or bound."""
         rating = self.max_rank_ms
         return rating / self.bound_ms - 1 if rating is not None and self.bound_ms else None
+
+    def get_search_space(self) -> Optional[List[ShardingOption]]:
+        """Return all options of the last problem; after a `hit` they are enumerated only now."""
+        hit, enumerator = self.from_cache == "hit", cast(EmbeddingEnumerator, self._enumerator)
+        options = enumerator.last_stored_search_space if hit else self._search_space
+        return cast(Optional[List[ShardingOption]], options)
 
     def _plan(self, module: nn.Module, sharders: List[ModuleSharder[nn.Module]]) -> ShardingPlan:
         """Plan with the compiled search, else, without a previous plan, with torchrec's own."""

@@ -47,6 +47,7 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
     of an option, it creates all shards and estimates them one by one.
 
     `last_stored_search_space` contains the returned options, not copies; copy before setting ranks.
+    `postponed` is a module with its sharders, or empty, to be enumerated if the options are read.
     Options with other kernels than `kernels` are left out, unless that is None.
     """
 
@@ -55,6 +56,7 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._special: dict[int, set[str]] = {}
+        self.postponed: tuple[Any, ...] = ()
 
     def enumerate(
         self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]
@@ -64,6 +66,7 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         Raises UsageError if a table has no option with any of the `kernels`.
         """
         self._special.clear()
+        self.postponed = ()
         options: list[ShardingOption] = _enumerate_with_layouts()(self, module, sharders)
         for option in options:
             option.__class__ = SharedOption
@@ -85,6 +88,14 @@ class DistinctShardEnumerator(EmbeddingEnumerator):
         made._last_stored_module = None
         made.__dict__.pop("enumerate", None)  # a method that is replaced while a planner plans
         return made
+
+    @property
+    def last_stored_search_space(self) -> list[ShardingOption] | None:
+        """The options of the last model, enumerated now if this was `postponed`."""
+        if self.postponed:
+            self.enumerate(*self.postponed)
+        options: list[ShardingOption] | None = self._last_stored_search_space
+        return options
 
     def populate_estimates(self, sharding_options: list[ShardingOption]) -> None:
         """Set the estimates of all shards; estimate only one shard per size if that suffices."""

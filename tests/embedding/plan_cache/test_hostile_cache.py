@@ -49,6 +49,7 @@ DAMAGES = {
     "no figures": swapped(b"max_rank_ms", b"ms"),
     "another rating": swapped(b'"max_rank_ms":', b'"max_rank_ms":1'),
     "another kernel": swapped(b'"fused"', b'"key"'),
+    "too much memory": swapped(b'"hbm":', b'"hbm":9999999'),
 }
 
 

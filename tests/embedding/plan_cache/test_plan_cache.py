@@ -21,6 +21,7 @@ from compared import Log, come_to
 from torch import nn
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import DynamicProgrammingProposer, GreedyProposer
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import ParameterConstraints
@@ -28,7 +29,6 @@ from torchrec.distributed.sharding_plan import get_default_sharders
 from torchrec.modules.embedding_configs import EmbeddingBagConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from planners.embedding.drop_in.compiled_search import CompiledSearch
 from planners.embedding.plan_cache.cache import PlanCache
 from planners.embedding.search import warm_up
 from planners.embedding.search.enumeration import DistinctShardEnumerator
@@ -45,15 +45,15 @@ def cache(tmp_path):
 
 @pytest.mark.parametrize("mode", BOTH)
 def test_a_restart_loads_everything_that_the_search_found(mode, cache, monkeypatch):
-    """The plan, the counts, classes, statistics and options are as after a search."""
+    """The plan, the counts, classes, statistics and options are as after a search, without one."""
 
     def outcome(cache):
         made = planner(cache, mode=mode, stats=[Log()])
         return come_to(made, model(ROWS), [EmbeddingBagCollectionSharder()]), made
 
     (plain, _), (searched, first) = outcome(None), outcome(cache)
-    with monkeypatch.context() as patch:  # a hit searches for nothing
-        patch.setattr(CompiledSearch, "load", None)
+    with monkeypatch.context() as patch:  # a hit enumerates nothing
+        patch.setattr(EmbeddingEnumerator, "populate_estimates", None)
         loaded, again = outcome(cache)
     assert [first.from_cache, again.from_cache] == ["", "hit"]
     assert loaded == searched == plain
@@ -61,6 +61,8 @@ def test_a_restart_loads_everything_that_the_search_found(mode, cache, monkeypat
     # TorchRec's own code may read the options later.
     options = [made._enumerator.last_stored_search_space for made in (again, first)]
     assert len(options[0]) == len(options[1]) > 8
+    if hasattr(EmbeddingShardingPlanner, "get_search_space"):
+        assert len(again.get_search_space()) == len(options[0])
     assert again.hash_planner_context_inputs() == first.hash_planner_context_inputs()
 
 
@@ -149,6 +151,7 @@ def test_a_planner_hits_again_and_again(proposer, is_loaded, cache, caplog, monk
     for _ in range(4):
         made.plan(model(ROWS), [EmbeddingBagCollectionSharder()])
         uses.append(made.from_cache)
+        assert len(made._enumerator.last_stored_search_space) > 8 or len(uses) % 2
     assert uses == ["", "hit", "hit", "hit"]
     assert told(caplog) == []
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from fake_clock import FakeClock
+from msgspec import to_builtins
 
 from harness.contract import Prepared
 from harness.contract.estimates import (
@@ -32,6 +33,7 @@ from harness.estimates.validation import (
 from harness.model.errors import ShardbenchError
 from harness.store.keys import Key
 from harness.store.lines import Store
+from reports.estimates import read_validations, validation_chapter
 
 KEY = Key(machine="made up")
 PLANS = ((0.10, 0.20), (0.30, 0.10), (0.42, 0.41), (0.55, 0.05), (0.70, 0.10))
@@ -136,6 +138,26 @@ def test_ranks_that_are_alike_are_measured_once(path):
     validated(machine, path, *[(0.2, 0.2, 0.2)] * 3, seconds=1.0)
     assert {json.loads(line)["id"] for line in path.read_text().splitlines()} == {"0.2"}
     assert machine.stopwatch(path).pairs("0.2") == 5
+
+
+def test_a_validation_is_written_and_read_again(found, tmp_path):
+    """Fields of another version are ignored."""
+    written = to_builtins(found)
+    (tmp_path / "found.json").write_text(json.dumps(written))
+    assert read_validations(tmp_path) == [found]
+    written["decisions"][0]["more"] = written["more"] = {"of another version": 1.0}
+    (tmp_path / "found.json").write_text(json.dumps(written))
+    assert read_validations(tmp_path) == [found]
+
+
+def test_the_report_has_a_section_for_each_problem(found):
+    """The chapter has a table of all problems, and a drawing in each section."""
+    chapter = validation_chapter([found, found])
+    assert [len(part.table.rows) for part in chapter.tables] == [2, 4]
+    assert [[len(part.table.rows) for part in one.tables] for one in chapter.sections] == [
+        [5, 1]
+    ] * 2
+    assert list(chapter.sections[0].drawings[0].data["right ms"])[:2] == [100, 150]
 
 
 def agreed(*estimated: float) -> Agreement:
