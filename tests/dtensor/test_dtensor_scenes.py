@@ -200,7 +200,13 @@ def gradients_of_another_type(mesh: DeviceMesh) -> list[Any]:
     return [moved.dtype, *torch.autograd.grad(moved.sum(), local)]
 
 
+def a_row_gathered_from_columns(mesh: DeviceMesh) -> DTensor:
+    """Return a tensor whose local part is no view, though no element changes its place."""
+    return placed(mesh, counted(1, 1).bool(), Shard(1)).redistribute(placements=[Replicate()])
+
+
 SCENES: tuple[Scene, ...] = (
+    a_row_gathered_from_columns,
     fakes,
     under_a_default_device,
     gradient_modes,

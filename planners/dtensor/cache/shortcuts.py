@@ -199,8 +199,8 @@ def _moved(local: torch.Tensor, step: Any, mesh: DeviceMesh, async_op: bool) -> 
             made = _reduce_scatter(local.contiguous(), now.reduce_op.lower(), count, group)
         elif kinds == (Shard, Replicate) and step.logical_shape[now.dim] % count == 0 <= now.dim:
             dim = now.dim
-            if dim and async_op and prod(local.shape[:dim]) == 1:
-                return None  # torch returns a view here, and waits for it later
+            if dim and prod(local.shape[:dim]) == 1:
+                return None  # the reordering below would be a view; torch's is one only if async
             made = _all_gather(local.contiguous(), count, group)
             if dim:
                 parts = _wait(made).unflatten(0, (count, -1)).movedim(0, dim)
