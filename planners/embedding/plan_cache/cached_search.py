@@ -23,7 +23,6 @@ from typing_extensions import override
 
 from harness.contract import InfeasibleDecision, UsageError
 from planners.embedding.best_plan.candidates import all_candidates
-from planners.embedding.best_plan.packing import WORK
 from planners.embedding.best_plan.proofs import proofs
 from planners.embedding.best_plan.replanning import Replanning
 from planners.embedding.best_plan.torchrec_rules import can_be_placed_locally
@@ -148,8 +147,8 @@ class CachedSearch(CompiledSearch):
 
         The plan places the same tables, by name, with the same sharding types, kernels and ranks.
         """
-        options = all_candidates(space, devices)
-        ladder = proofs(options, deadline=self._deadline, work=WORK / 10)  # less than a search's
+        rungs = ("memory", "costs")  # packing would take longer than it saves
+        ladder = proofs(all_candidates(space, devices), deadline=self._deadline, rungs=rungs)
         bound = next(ladder).milliseconds
         plan = known.chosen(space) if known.world_size == devices.ranks else None
         if plan is None or not 0 < bound < math.inf:
