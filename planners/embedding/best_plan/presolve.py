@@ -43,7 +43,7 @@ def presolve_bound(
     allowed = possible(min(at_most, candidates.any_rating))
     if allowed is None:
         return at_most, candidates
-    least = _climb(lambda limit: possible(limit) is None, at_least, at_most, deadline)
+    least = climb(lambda limit: possible(limit) is None, at_least, at_most, deadline)
     return least, candidates.only(allowed)
 
 
@@ -64,7 +64,7 @@ def _beside_giants(
     return kept
 
 
-def _climb(
+def climb(
     impossible: Callable[[float], bool], low: float, at_most: float, deadline: Deadline
 ) -> float:
     """Return the highest rating proven impossible, at least `low` and below a plan's `at_most`.

@@ -2,7 +2,8 @@
 
 1. `memory`: a linear programme, as if all ranks had one memory.
 2. `costs`: it again, without options that no good plan contains, by reduced costs.
-3. `ranks`: whole shards on single ranks, by OR-tools' CP-SAT, if it is installed.
+3. `patterns`: sets of whole shards that fit on a device, mixed by fractions.
+4. `ranks`: whole shards on single ranks, by OR-tools' CP-SAT, if it is installed.
 """
 
 import math
@@ -20,6 +21,7 @@ from planners.embedding.best_plan.packing import (
     packed,
     worth_packing,
 )
+from planners.embedding.best_plan.patterns import pattern_bound, worth_patterns
 from planners.embedding.best_plan.presolve import presolve_bound
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Ints
@@ -27,6 +29,7 @@ from planners.embedding.search.space import Ints
 RUNGS = {
     "memory": "the linear programme",
     "costs": "reduced costs",
+    "patterns": "patterns of devices",
     "ranks": "whole shards on single ranks",
 }
 """The proofs, from the fastest to the strongest, with phrases for messages."""
@@ -70,6 +73,9 @@ def proofs(
         elif rung == "costs":
             least, left = presolve_bound(proof.candidates, proof.milliseconds, at_most, until)
             proof = replace(proof, rung=rung, milliseconds=least, candidates=left)
+        elif rung == "patterns" and worth_patterns(proof.candidates):
+            least = pattern_bound(proof.candidates, proof.milliseconds, at_most, until)
+            proof = replace(proof, rung=rung, milliseconds=least)
         elif rung == "ranks" and worth_packing(proof.candidates) and is_installed():
             least, plan = packed(proof.candidates, proof.milliseconds, at_most, until, hint, work)
             proof = replace(proof, rung=rung, milliseconds=least, plan=plan)

@@ -4,7 +4,7 @@
 2. Try torchrec's proposals: on small problems all of them; else the uniform ones, as step 8.
 3. Prove a bound with the linear programme; if it is infinite, no plan exists.
 4. Place solutions of the linear programme and improve them a little; they become the starts.
-5. Rule out options again, now with a better plan known; on small problems, pack as in step 7.
+5. Rule out options again, now with a better plan known, and raise the bound by patterns.
 6. Run the local search from a start.
 7. Pack whole shards on single ranks, which raises the bound and often finds a better plan; then
    run the local search twice more, from the best plan or other starts.
@@ -208,14 +208,14 @@ class _Search:
             state = self.local.start_at(options)
             self.local.run(state, work, self._schedule.start_heat, self._ended)
             starts.append(state)
-        # 5. The bound again; little time often proves a small problem's best plan.
+        # 5. The bound again.
         if not self._ended():
-            self._prove("costs")
-        if self._is_small:
-            self._pack(WORK / 10)
+            self._prove("costs", "patterns")
         # 6 and 7. Runs of the local search, with packing in between.
         if not self._ended():
             self._search_locally(starts)
+        if "ranks" not in self._rungs and self._is_small:
+            self._pack(WORK / 10)  # near enough: little time proves a small problem's best plan
 
     def tried(self) -> list[str]:
         """Return phrases that describe the searches and proofs that ran, for messages."""

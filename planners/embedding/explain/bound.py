@@ -32,6 +32,7 @@ ARGUMENTS = {
     "shards": "all work, evenly over ranks, with options whose shards cost no more than the bound",
     "memory": "work and memory, as if all ranks had one memory",
     "costs": "work and memory, without options that are in no good plan",
+    "patterns": "sets of whole shards that fit on a device, in time and in memory",
     "ranks": "whole shards on single ranks, each with its own memory",
 }
 """What each argument takes into account. Later ones prove no less, up to rounding."""

@@ -147,7 +147,7 @@ class CachedSearch(CompiledSearch):
 
         The plan places the same tables, by name, with the same sharding types, kernels and ranks.
         """
-        rungs = ("memory", "costs")  # packing would take longer than it saves
+        rungs = ("memory", "costs", "patterns")  # packing would take longer than it saves
         ladder = proofs(all_candidates(space, devices), deadline=self._deadline, rungs=rungs)
         bound = next(ladder).milliseconds
         plan = known.chosen(space) if known.world_size == devices.ranks else None

@@ -24,6 +24,7 @@ Floats = npt.NDArray[np.float64]
 # Kernels are compiled for arrays with the annotated number of dimensions, by default one.
 Ints2 = Annotated[Ints, 2]
 Floats2 = Annotated[Floats, 2]
+Floats3 = Annotated[Floats, 3]
 
 
 _CHUNK = 2**21  # shards for which intermediate arrays are in memory at the same time

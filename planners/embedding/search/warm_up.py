@@ -25,7 +25,7 @@ SAME_PLAN = ("same_plan.placing", "same_plan.bins")
 """The modules of kernels that a search for torchrec's plan uses, within the package."""
 
 # In the order in which a search needs them, except `rounds`, which takes longest to compile.
-BEST_PLAN = ("same_plan.placing", "best_plan.rounds", "same_plan.bins")
+BEST_PLAN = ("same_plan.placing", "best_plan.rounds", "same_plan.bins", "best_plan.pricing")
 """The modules that a search for the best plan uses."""
 
 _POLL_SECONDS = 0.02

@@ -182,6 +182,7 @@ def little_work(monkeypatch):
     """Limit the work of searches, but not their linear programmes, which are limited by time."""
     room = "planners.embedding.best_plan"
     monkeypatch.setattr(f"{room}.search.WORK_PER_SECOND", 1e4)
+    monkeypatch.setattr(f"{room}.patterns._WORK", 1.2e4)
     monkeypatch.setattr(f"{room}.packing._MOST_PLACES", -1)
 
 

@@ -85,12 +85,12 @@ def test_what_is_known_limits_the_proofs(drawn, worse, low):
         (
             [option(table, "device", (3, 0, 1.0)) for table in range(5)],
             [8, 8, 8, 8],
-            {"memory": 1.25, "ranks": 2.0},
+            {"memory": 1.25, "patterns": 2.0},
         ),
         (
             [option(table, "device", (3, 0, 1.0)) for table in range(9)],
             [8, 8, 8, 8],
-            {"memory": 2.25, "ranks": math.inf},
+            {"memory": 2.25, "patterns": math.inf},
         ),
         # Five tables on four devices, each with room for one of them.
         (
@@ -121,7 +121,8 @@ def test_large_problems_have_the_linear_bound(monkeypatch):
     space = search_space([option(0, "device", *cheap), option(0, "device", *small)])
     drawn = space, devices((3, 0), (3, 0))
     assert bounds(*drawn)["ranks"] == pytest.approx(5.0, rel=RELATIVE)
-    monkeypatch.setattr("planners.embedding.best_plan.packing._MOST_PLACES", -1)
+    for limit in ("patterns._MOST_TABLES", "packing._MOST_PLACES"):
+        monkeypatch.setattr(f"planners.embedding.best_plan.{limit}", -1)
     assert bounds(*drawn) == pytest.approx({"memory": 2.75, "costs": 2.75}, rel=RELATIVE)
 
 
