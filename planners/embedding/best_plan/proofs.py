@@ -1,7 +1,7 @@
 """The ladder of proofs: lower bounds on the ratings of all plans, each rung higher and slower.
 
 1. `memory`: a linear programme, as if all ranks had one memory.
-2. `costs`: it again, without options that no good plan contains, by reduced costs.
+2. `costs`: it again, without options that no good plan contains, by fit and by reduced costs.
 3. `patterns`: sets of whole shards that fit on a device, mixed by fractions.
 4. `ranks`: whole shards on single ranks, by OR-tools' CP-SAT, if it is installed.
 """
@@ -22,7 +22,7 @@ from planners.embedding.best_plan.packing import (
     worth_packing,
 )
 from planners.embedding.best_plan.patterns import pattern_bound, worth_patterns
-from planners.embedding.best_plan.presolve import presolve_bound
+from planners.embedding.best_plan.presolve import presolve_bound, presolved
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Ints
 
@@ -68,8 +68,9 @@ def proofs(
         if proof.milliseconds >= at_most or (proof.rung and until.passed):
             return
         if rung == "memory":
-            least, relaxed = linear_bound(options, until)
-            proof = Proof(rung, max(least, at_least), options, relaxed)
+            left = presolved(options)
+            least, relaxed = linear_bound(left, until)
+            proof = Proof(rung, max(least, at_least), left, relaxed)
         elif rung == "costs":
             least, left = presolve_bound(proof.candidates, proof.milliseconds, at_most, until)
             proof = replace(proof, rung=rung, milliseconds=least, candidates=left)

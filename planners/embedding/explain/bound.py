@@ -14,6 +14,7 @@ from harness.contract import Explanation, Section
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.limits import least_perf
 from planners.embedding.best_plan.linear import linear_bound
+from planners.embedding.best_plan.presolve import presolved
 from planners.embedding.best_plan.proofs import RUNGS, ladder
 from planners.embedding.explain.placed_plan import (
     ROUNDING,
@@ -52,7 +53,7 @@ class Reasons(NamedTuple):
 
 def reasons(space: SearchSpace, devices: Devices) -> Reasons:
     """Prove the lower bound by each argument; every table must have an option that fits."""
-    left = candidates(space, devices)
+    left = presolved(candidates(space, devices))
     largest = np.minimum.reduceat(left.largest, left.first[:-1])
     work = math.fsum(np.minimum.reduceat(least_perf(left), left.first[:-1]))
     storage = np.full_like(devices.storage, _ENOUGH)

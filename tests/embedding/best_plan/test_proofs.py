@@ -79,7 +79,7 @@ def test_what_is_known_limits_the_proofs(drawn, worse, low):
                 option(1, "uniform", *[(2, 0, 9.0)] * 4),
             ],
             [10, 10, 10, 10],
-            {"ranks": 10.0},
+            {"memory": 10.0},
         ),
         # Five or nine tables on four devices, each with room for two of them.
         (
@@ -121,7 +121,7 @@ def test_large_problems_have_the_linear_bound(monkeypatch):
     space = search_space([option(0, "device", *cheap), option(0, "device", *small)])
     drawn = space, devices((3, 0), (3, 0))
     assert bounds(*drawn)["ranks"] == pytest.approx(5.0, rel=RELATIVE)
-    for limit in ("patterns._MOST_TABLES", "packing._MOST_PLACES"):
+    for limit in ("patterns._MOST_TABLES", "packing._MOST_PLACES", "presolve._MOST_SHARDS"):
         monkeypatch.setattr(f"planners.embedding.best_plan.{limit}", -1)
     assert bounds(*drawn) == pytest.approx({"memory": 2.75, "costs": 2.75}, rel=RELATIVE)
 

@@ -14,6 +14,7 @@ from harness.contract import Question, UsageError
 from planners.embedding import FAMILY
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.parts import parts_of
+from planners.embedding.best_plan.presolve import presolved
 from planners.embedding.explain.alternatives import placed
 from planners.embedding.explain.bound import reasons
 from planners.embedding.explain.explain import explain, explain_table
@@ -124,7 +125,7 @@ def test_later_arguments_prove_no_less_and_the_first_that_proves_the_bound_binds
     """This goes for random problems that have a plan."""
     case = random_case(Random(seed), towers=False)
     space, devices = search_space(case.options), devices_of(case.topology)
-    assume(not len(candidates(space, devices).without_options))
+    assume(not len(presolved(candidates(space, devices)).without_options))
     why = reasons(space, devices)
     proven, bound = why.proven, list(why.proven.values())[-1]
     assert max(proven["table"], proven["work"]) <= proven["shards"] * (1 + 1e-9)
