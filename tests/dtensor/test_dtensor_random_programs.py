@@ -1,7 +1,7 @@
 """Random programs have torch's results under `accelerate()`, at old and new sizes."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from random import Random
 from typing import Any
@@ -22,7 +22,7 @@ Outcomes = list[list[tuple[str, Any]]]
 
 
 def differences(
-    shape: tuple[int, ...], seeds: range, most_runs: int = 10, **watching: Any
+    shape: tuple[int, ...], seeds: Iterable[int], most_runs: int = 10, **watching: Any
 ) -> Iterator[str]:
     """Yield the first difference from torch of each program."""
     for seed in seeds:
@@ -53,7 +53,7 @@ def first_difference(program: RandomProgram, expected: Outcomes, made: Outcomes)
     ("shape", "seeds"),
     [
         ((4,), range(40)),
-        ((2, 2), range(40)),
+        ((2, 2), (*range(40), 1613)),
         *(
             pytest.param(shape, range(1000, 2500), marks=pytest.mark.slow)
             for shape in ((4,), (2, 2), (3,), (2, 1, 2))

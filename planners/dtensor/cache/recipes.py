@@ -142,7 +142,8 @@ def _result(op: OpOverload, made: Any, output: Any) -> Result | None:
     kind = type(made)
 
     def results(local: Any, args: Args) -> Any:
-        parts = zip(local, wrap_parts, strict=True)
+        # Torch, too, leaves out what a local tensor of unlike size has not.
+        parts = zip(local, wrap_parts, strict=False)
         return kind([wrap(part, args) if wrap else part for part, wrap in parts])
 
     return results
