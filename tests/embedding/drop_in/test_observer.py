@@ -9,10 +9,11 @@ from torch import nn
 from torchrec.distributed import logger
 from torchrec.distributed.planner.planners import EmbeddingShardingPlanner
 from torchrec.distributed.planner.proposers import GreedyProposer
+from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
 
-from harness.contract import Recorder
+from harness.contract import Progress, Recorder
 from planners.embedding.drop_in.planner import Planner
-from planners.embedding.implementation import observe
+from planners.embedding.observer import observe
 
 
 @pytest.mark.parametrize("proposer", [lambda: None, GreedyProposer, OwnProposer])
@@ -31,6 +32,23 @@ def test_the_observer_counts_as_it_does_for_torchrec(proposer):
     if proposer is not OwnProposer:
         assert ours["plan_copies"] == 1
         assert 0 < ours["estimates"] < upstream["estimates"]
+
+
+def test_the_observer_tells_how_far_the_enumeration_is(monkeypatch):
+    """Proposals follow."""
+    built, recorder, seen = problem(), Recorder(), []
+    estimate = EmbeddingStorageEstimator.estimate
+
+    def estimate_and_look(self, sharding_options, *args, **kwargs):
+        estimate(self, sharding_options, *args, **kwargs)
+        seen.append((recorder.progress(), len(sharding_options)))
+
+    monkeypatch.setattr(EmbeddingStorageEstimator, "estimate", estimate_and_look)
+    with observe(recorder), recorder.call():
+        decided(new_planner(built, EmbeddingShardingPlanner), built)
+    (progress, options), *_ = seen
+    assert progress == Progress(options, options, "options estimated", more_follows=True)
+    assert recorder.progress().unit == "proposals"
 
 
 @pytest.mark.skipif(not hasattr(logger, "method_logger"), reason="this torchrec logs no methods")
