@@ -55,6 +55,9 @@ MOST_FOR_ALL_PROPOSALS = 1_000_000
 # second. On larger problems they would take more time than the local search.
 _MOST_PROPOSED = 10_000
 
+# Up to this number of tables times ranks, a plan that is near enough is often proven best.
+_MOST_PROVEN = 1_000
+
 WORK_PER_SECOND = 120e6
 """Ratings of a rank in a second of CPU: 120 to 175 million on one core of a cloud machine."""
 
@@ -192,7 +195,7 @@ class _Search:
         self._candidates, self._deadline = proof.candidates, deadline
         space, devices = proof.candidates.space, proof.candidates.devices
         self._work = usual_work(space, devices, deadline.seconds)
-        self._is_small = space.tables * devices.ranks <= _MOST_PROPOSED
+        self._is_small = space.tables * devices.ranks <= _MOST_PROVEN
         self._schedule = _ON_MANY_RANKS if devices.ranks > SAMPLE else _ON_FEW_RANKS
         self._rungs = [proof.rung]  # those that ran, in order
 

@@ -15,6 +15,9 @@ from planners.embedding.search.space import (
     runs,
 )
 
+STEPS = 16
+"""A row is placed in so many steps; before each but the first, the state of the ranks is kept."""
+
 
 class Inputs(NamedTuple):
     """The arrays that the kernels read; arrays without a comment are copied from SearchSpace.
@@ -68,6 +71,10 @@ class Work(NamedTuple):
     uniform_load: Floats2  # milliseconds of each component on each stretch, shape (5, S)
     state: Ranks
     saved: Ranks  # an earlier state of some ranks, restored if a placement fails
+    last_row: Ints  # the last row that was placed, shape (T,)
+    last_order: Ints  # its `order`, shape (T,)
+    kept: Ranks  # states of all ranks, one after the other, with ever more columns of `last_row`
+    kept_end: Ints  # the columns that are placed in each kept state, 0 if there is none, (STEPS,)
     leader: Ints  # the least loaded rank of each host, and of the ranks of no host, or -1, (H + 1,)
     host_total: Floats  # summed perf of each host's ranks, shape (H,)
     host_order: Ints  # host numbers, sorted by `host_total` when a group needs a host, shape (H,)
@@ -136,6 +143,10 @@ def work_for(space: SearchSpace, devices: Devices, inputs: Inputs) -> Work:
         uniform_load=np.empty((5, len(inputs.stretch_end))),
         state=_ranks(devices.ranks),
         saved=_ranks(devices.ranks),
+        last_row=np.zeros(tables, np.int64),
+        last_order=np.zeros(tables, np.int64),
+        kept=_ranks(devices.ranks * STEPS),
+        kept_end=np.empty(STEPS, np.int64),
         leader=np.empty(hosts + 1, np.int64),
         host_total=np.empty(hosts),
         host_order=np.arange(hosts),

@@ -7,7 +7,17 @@ stable sorts: the earlier table in the row or the lower host comes first.
 
 import numpy as np
 
-from planners.embedding.same_plan.arrays import Inputs, Ranks, Work
+from planners.embedding.same_plan.arrays import STEPS, Inputs, Work
+from planners.embedding.same_plan.ranks import (
+    copy_ranks,
+    largest_of,
+    least_loaded,
+    least_loaded_on,
+    put_shard,
+    shard_fits,
+    sum_up_host,
+    total_of,
+)
 from planners.embedding.same_plan.row_proofs import (
     SLACK,
     bound_of,
@@ -18,9 +28,6 @@ from planners.embedding.same_plan.row_proofs import (
 from planners.embedding.search.compiling import kernel, subroutine
 from planners.embedding.search.space import Floats, Ints, Ints2, Placement
 
-# A row is checked after this part of its columns, and after each doubling of it: can it be better?
-_FIRST_CHECK = 1 / 16
-
 
 @kernel
 def place_rows(inputs: Inputs, work: Work, rows: Ints2, best: float, ratings: Floats) -> None:
@@ -30,6 +37,7 @@ def place_rows(inputs: Inputs, work: Work, rows: Ints2, best: float, ratings: Fl
     unless `best` is infinite: then all rows are rated exactly, and `work.ranks` are the ranks of
     the last one.
     """
+    work.kept_end[:] = 0
     for index in range(rows.shape[0]):
         ratings[index] = _place(inputs, work, rows[index], best)
         if ratings[index] < best < np.inf:
@@ -46,17 +54,20 @@ def _place(inputs: Inputs, work: Work, row: Ints, best: float) -> float:
     bound = bound_of(inputs, row)
     if bound >= best and surely_fit(inputs, work, row, 0):
         return bound
-    # 3. Load the uniform options, then place the groups from the largest down. The more of them
-    # are placed, the higher is the bound, and the smaller are the groups that must surely fit.
-    _load_uniform(inputs, work, row)
+    # 3. Go on from the last row's state where the first columns are the same, or load the uniform
+    # options; then place the groups from the largest down. The more of them are placed, the higher
+    # is the bound, and the smaller are the groups that must surely fit.
     _sort_columns(inputs, work, row)
-    place, check, uniform = 0, int(row.size * _FIRST_CHECK) + 1, work.first.size - 1
+    place, uniform = _resume(inputs, work, row), work.first.size - 1
+    step = row.size // STEPS + 1
+    check = place or step
     while place < row.size and work.group[work.order[place]] != uniform:
         if place >= check:
-            bound = max(bound, _largest(work.state.total) / SLACK)
+            _keep(work, place)
+            bound = max(bound, largest_of(work.state.total) / SLACK)
             if bound >= best and surely_fit(inputs, work, row, place):
                 return bound
-            check *= 2
+            check = place + step
         end = place + 1
         while end < row.size and work.group[work.order[end]] == work.group[work.order[place]]:
             end += 1
@@ -64,8 +75,54 @@ def _place(inputs: Inputs, work: Work, row: Ints, best: float) -> float:
             return np.nan
         place = end
     # 4. Rate the plan as torchrec does, unless it is surely slower.
-    slowest = _largest(work.state.total)
+    slowest = largest_of(work.state.total)
     return slowest if slowest > best * SLACK else _rating(inputs, work, row)
+
+
+@subroutine
+def _resume(inputs: Inputs, work: Work, row: Ints) -> int:
+    """Set the ranks to the last kept state that this row shares; return its number of columns.
+
+    If there is none, load the uniform options, and return 0. Most rows of greedy proposers differ
+    in a single table from the row before.
+    """
+    # 1. How many of the first columns are as in the last row that was placed?
+    same, last = True, work.last_row
+    for column in range(row.size):
+        if row[column] != last[column]:
+            before, now = inputs.placement[last[column]], inputs.placement[row[column]]
+            same = same and before != Placement.UNIFORM and now != Placement.UNIFORM
+    columns = 0
+    while same and columns < row.size:
+        column = work.order[columns]
+        same = column == work.last_order[columns] and row[column] == last[column]
+        columns += int(same)
+    # 2. Which states are still right?
+    kept = 0
+    while kept < work.kept_end.size and 0 < work.kept_end[kept] <= columns:
+        kept += 1
+    work.kept_end[kept:] = 0
+    for column in range(row.size):
+        last[column], work.last_order[column] = row[column], work.order[column]
+    # 3. Return to the last of them.
+    if kept == 0:
+        _load_uniform(inputs, work, row)
+        return 0
+    copy_ranks(work.kept, (kept - 1) * work.state.total.size, work.state, 0, work.state.total.size)
+    for host in range(work.leader.size):
+        sum_up_host(inputs, work, host)
+    return int(work.kept_end[kept - 1])
+
+
+@subroutine
+def _keep(work: Work, place: int) -> None:
+    """Keep the state of the ranks with the columns before `place`, unless it is kept already."""
+    kept, ranks = 0, work.state.total.size
+    while kept < work.kept_end.size and 0 < work.kept_end[kept] < place:
+        kept += 1
+    if kept < work.kept_end.size and work.kept_end[kept] == 0:
+        work.kept_end[kept] = place
+        copy_ranks(work.state, 0, work.kept, kept * ranks, ranks)
 
 
 @subroutine
@@ -87,10 +144,10 @@ def _load_uniform(inputs: Inputs, work: Work, row: Ints) -> None:
         while rank < inputs.stretch_end[stretch]:
             for component in range(5):
                 state.load[component, rank] = load[component, stretch]
-            state.total[rank] = _total(state, rank)
+            state.total[rank] = total_of(state, rank)
             rank += 1
     for host in range(work.leader.size):
-        _sum_up_host(inputs, work, host)
+        sum_up_host(inputs, work, host)
 
 
 @subroutine
@@ -165,7 +222,8 @@ def _place_on_hosts(inputs: Inputs, work: Work, row: Ints, place: int, end: int)
         if parts == 1 and not _has_memory(inputs, work, row, place, end, order[start]):
             continue
         for part in range(min(parts, hosts)):
-            _copy(inputs, work.state, work.saved, order[(start + part) % hosts])
+            first = order[(start + part) % hosts] * inputs.host_ranks
+            copy_ranks(work.state, first, work.saved, first, inputs.host_ranks)
         fits = True
         for placed in range(place, end):
             for part in range(parts):
@@ -176,8 +234,9 @@ def _place_on_hosts(inputs: Inputs, work: Work, row: Ints, place: int, end: int)
         # 2. Take back what was placed, and go on from the next host.
         for part in range(min(parts, hosts)):
             host = order[(start + part) % hosts]
-            _copy(inputs, work.saved, work.state, host)
-            _sum_up_host(inputs, work, host)
+            first = host * inputs.host_ranks
+            copy_ranks(work.saved, first, work.state, first, inputs.host_ranks)
+            sum_up_host(inputs, work, host)
     return False
 
 
@@ -210,19 +269,21 @@ def _place_part(inputs: Inputs, work: Work, row: Ints, column: int, part: int, h
     for shard in range(first, end):
         estimate = inputs.estimate[inputs.first_shard[option] + shard]
         if placement == Placement.DEVICE:
-            rank = _least_loaded_leader(inputs, work)
-            if not _fits(inputs, work, estimate, rank):
-                rank = _least_loaded(inputs, work, estimate, -1)
+            rank = least_loaded(inputs, work, estimate)
         elif placement == Placement.HOST_COLUMNS:
-            rank = _least_loaded(inputs, work, estimate, host)
+            rank = least_loaded_on(inputs, work, estimate, host)
         else:  # shard i of a part is on rank i of the host
             rank = host * inputs.host_ranks + shard - first
-            if not _fits(inputs, work, estimate, rank):
+            if not shard_fits(inputs, work, estimate, rank):
                 return False
         if rank < 0:
             return False
-        _put(inputs, work, estimate, rank)
+        put_shard(inputs, work, estimate, rank)
         work.ranks[column, shard] = rank
+        if placement == Placement.DEVICE:  # else all shards are on one host, which is summed below
+            sum_up_host(inputs, work, rank // inputs.host_ranks)
+    if placement != Placement.DEVICE:
+        sum_up_host(inputs, work, host)
     return True
 
 
@@ -242,108 +303,6 @@ def _sort_hosts(work: Work) -> None:
 
 
 @subroutine
-def _sum_up_host(inputs: Inputs, work: Work, host: int) -> None:
-    """Sum up the perf of a host's ranks, and choose its leader, after a rank's load has changed.
-
-    All ranks are added, because adding only the difference could round differently.
-    """
-    total, leader, perf = work.state.total, -1, 0.0
-    first = host * inputs.host_ranks
-    for rank in range(first, min(first + inputs.host_ranks, total.size)):
-        perf += total[rank]
-        if leader < 0 or _is_before(inputs, work, rank, leader):
-            leader = rank
-    work.leader[host] = leader
-    if host < work.host_total.size:
-        work.host_total[host] = perf
-
-
-@subroutine
-def _least_loaded_leader(inputs: Inputs, work: Work) -> int:
-    """Return the least loaded of all ranks."""
-    chosen = -1
-    for leader in work.leader:
-        if leader >= 0 and (chosen < 0 or _is_before(inputs, work, leader, chosen)):
-            chosen = leader
-    return chosen
-
-
-@subroutine
-def _least_loaded(inputs: Inputs, work: Work, estimate: int, host: int) -> int:
-    """Return the least loaded rank of a host, or of all ranks if it is -1, that a shard fits.
-
-    Return -1 if it fits on none. Equally loaded ranks of a host are in their order.
-    """
-    chosen, total = -1, work.state.total
-    first, end = host * inputs.host_ranks, (host + 1) * inputs.host_ranks
-    if host < 0:
-        first, end = 0, total.size
-    for rank in range(first, end):
-        better = chosen < 0 or total[rank] < total[chosen]
-        if host < 0:
-            better = better or _is_before(inputs, work, rank, chosen)
-        if better and _fits(inputs, work, estimate, rank):
-            chosen = rank
-    return chosen
-
-
-@subroutine
-def _is_before(inputs: Inputs, work: Work, rank: int, other: int) -> bool:
-    """Whether torchrec prefers `rank` to a lower one: it is less loaded, or has a lower place."""
-    total, place = work.state.total, inputs.place
-    return bool(
-        total[rank] < total[other] or (total[rank] == total[other] and place[rank] < place[other])
-    )
-
-
-@subroutine
-def _fits(inputs: Inputs, work: Work, estimate: int, rank: int) -> bool:
-    """Whether a shard fits into the free memory of a rank."""
-    return bool(
-        inputs.storage[estimate, 0] <= work.state.free[0, rank]
-        and inputs.storage[estimate, 1] <= work.state.free[1, rank]
-        and inputs.storage[estimate, 2] <= work.state.free[2, rank]
-    )
-
-
-@subroutine
-def _put(inputs: Inputs, work: Work, estimate: int, rank: int) -> None:
-    """Put a shard on a rank; add up each component of perf separately, as torchrec does."""
-    for kind in range(3):
-        work.state.free[kind, rank] -= inputs.storage[estimate, kind]
-    for component in range(5):
-        work.state.load[component, rank] += inputs.perf[estimate, component]
-    work.state.total[rank] = _total(work.state, rank)
-    _sum_up_host(inputs, work, rank // inputs.host_ranks)
-
-
-@subroutine
-def _total(state: Ranks, rank: int) -> float:
-    """Return a rank's perf: the sum of its components in the order of torchrec's `Perf.total`."""
-    load = state.load
-    return float(load[0, rank] + load[1, rank] + load[2, rank] + load[3, rank] + load[4, rank])
-
-
-@subroutine
-def _copy(inputs: Inputs, source: Ranks, target: Ranks, host: int) -> None:
-    """Copy the state of a host's ranks."""
-    for rank in range(host * inputs.host_ranks, (host + 1) * inputs.host_ranks):
-        for kind in range(3):
-            target.free[kind, rank] = source.free[kind, rank]
-        for component in range(5):
-            target.load[component, rank] = source.load[component, rank]
-        target.total[rank] = source.total[rank]
-
-
-@subroutine
-def _largest(values: Floats) -> float:
-    largest = 0.0
-    for value in values:
-        largest = max(largest, value)
-    return largest
-
-
-@subroutine
 def _rating(inputs: Inputs, work: Work, row: Ints) -> float:
     """Return the slowest rank's milliseconds, added shard by shard as torchrec's NoopPerfModel."""
     work.rank_perf[:] = 0.0
@@ -353,4 +312,4 @@ def _rating(inputs: Inputs, work: Work, row: Ints) -> float:
         for shard in range(end - first):
             rank = shard if uniform else work.ranks[column, shard]
             work.rank_perf[rank] += inputs.total[inputs.estimate[first + shard]]
-    return _largest(work.rank_perf)
+    return largest_of(work.rank_perf)

@@ -102,14 +102,15 @@ def _has_room(inputs: Inputs, work: Work, by_host: int, units: int, ranks: int) 
     A unit is full if more bytes than its spare ones of one kind of memory are added to it. Count
     bytes as parts of a rank's capacity, or in any other weights of the kinds. If all units are
     full, the spare bytes of the kind with the fewest, summed over the units, are less than all
-    added bytes, summed over the kinds.
+    added bytes, summed over the kinds that a group needs: no other kind stops one.
     """
     most, free = work.most[by_host], work.state.free
     if most[0] < 0:  # there are no such groups
         return True
     added = 1e-9  # for the rounding of the sums
     for kind in range(3):
-        added += work.added[by_host, kind] / max(inputs.capacity[kind, 0], 1)
+        if most[kind] > 0:
+            added += work.added[by_host, kind] / max(inputs.capacity[kind, 0], 1)
     room, first = 0.0, 0
     for _ in range(units):
         least = np.inf
