@@ -16,7 +16,7 @@ from planners.embedding.search.space import (
 )
 
 STEPS = 16
-"""A row is placed in so many steps; before each but the first, the state of the ranks is kept."""
+"""The steps in which a row is placed. Between two steps, the state of the ranks is kept."""
 
 
 class Inputs(NamedTuple):
