@@ -20,7 +20,7 @@ class SystemClock:
     thread_cpu = staticmethod(time.thread_time)
 
     def __init__(self) -> None:
-        self._looking_s = 0.0
+        self._looking_s = self._descendants_s = self._last_s = 0.0
 
     def cpu(self) -> float:
         """Return the CPU seconds of this process and of all its descendants.
@@ -28,7 +28,11 @@ class SystemClock:
         The time that looking for child processes takes does not count.
         """
         own = time.process_time()
-        total = own - self._looking_s + descendants_cpu()
+        descendants_s = descendants_cpu()
+        # When a descendant ends, a part of its time can be lost, so the sum can decrease.
+        self._descendants_s += max(0.0, descendants_s - self._last_s)
+        self._last_s = descendants_s
+        total = own - self._looking_s + self._descendants_s
         self._looking_s += time.process_time() - own
         return total
 

@@ -1,6 +1,7 @@
 """The memory of a process, and the CPU time and the number of the processes that it has started."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from harness.execution.usage import descendants_cpu, has_more_than
 from harness.execution.worker import Note, Report, Stage
 from harness.measuring.comparison import Comparison
 from harness.measuring.request import Request
+from harness.measuring.timing.turns import SystemClock
 from harness.model import machine
 from harness.model.ids import WorkloadSpec
 from harness.model.settings import SamplingRule, Settings
@@ -98,6 +100,38 @@ def test_the_time_of_a_living_process_counts_once():
     first, second, ended = run(living, first=Stage("counting", 60.0))
     assert BUSY <= min(first, second) <= max(first, second) < 2 * BUSY
     assert 0 <= ended < BUSY
+
+
+def a_grandchild_that_ends(_: Report) -> list[float]:
+    """Return a clock's readings with a child's child alive, after its end, and after more work."""
+    ours, theirs = socket.socketpair()
+
+    def grandchild() -> None:
+        busy(0.004)  # the kernel counts an ended one in hundredths of a second: not at all
+        theirs.send(b"!")
+        theirs.recv(1)
+
+    def child() -> None:
+        os.waitpid(fork(grandchild), 0)
+        theirs.send(b"!")
+        theirs.recv(1)
+        busy()
+        theirs.send(b"!")
+        theirs.recv(1)
+
+    fork(child)
+    clock, readings = SystemClock(), []
+    for _ in range(3):
+        ours.recv(1)
+        readings.append(clock.cpu())
+        ours.send(b"!")
+    return readings
+
+
+def test_a_clock_never_goes_back():
+    """What the kernel forgets of a descendant's time at its end is in no later turn."""
+    alive, ended, worked = run(a_grandchild_that_ends, first=Stage("counting", 60.0))
+    assert alive <= ended <= worked - BUSY
 
 
 def test_cells_have_the_peak_of_the_checked_call():
