@@ -123,17 +123,29 @@ def gains(*names: str) -> str:
     return _gains([cell(name) for name in names], _cells())
 
 
-def _gains(rows: Sequence[Cell], recorded: Mapping[CellId, Cell]) -> str:
-    def faster(row: Cell) -> str:
-        baseline = recorded.get(CellId(row.family, row.against, row.problem))
-        return factor_text(speedup(baseline, row))
+def since(version: str, factors: Mapping[str, float]) -> str:
+    """Return a row for each cell: its speed-up in an earlier version's record, and in this one."""
+    return _table(
+        map(cell, factors),
+        code("cell", lambda row: str(row.id)),
+        code("against"),
+        numbers(version, lambda row: factor(factors[str(row.id)])),
+        numbers("now", lambda row: _faster(row, _cells())),
+    )
 
+
+def _faster(row: Cell, recorded: Mapping[CellId, Cell]) -> str:
+    baseline = recorded.get(CellId(row.family, row.against, row.problem))
+    return factor_text(speedup(baseline, row))
+
+
+def _gains(rows: Sequence[Cell], recorded: Mapping[CellId, Cell]) -> str:
     decides = {"same": "the same", "own": "on its own", "different": "different"}
     return _table(
         rows,
         code("cell", lambda row: str(row.id)),
         code("against"),
-        numbers("times as fast", faster),
+        numbers("times as fast", lambda row: _faster(row, recorded)),
         text("decides", lambda row: decides.get(row.decision or "")),
     )
 
