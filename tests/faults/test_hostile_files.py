@@ -61,7 +61,7 @@ PARSERS = {
     "parquet": (".parquet", read_tables, parquet(SIZES)),
     "topologies": (".csv", lambda path: find_topology(str(path), 8), LINES.encode()),
     "plan": (".json", plan_constraints, json.dumps(PLAN).encode()),
-    "packed": (".json.gz", files.read_json, gzip.compress(json.dumps(PLAN).encode())),
+    "packed": (".json.gz", files.read_json, gzip.compress(json.dumps(PLAN).encode(), mtime=0)),
 }
 # These are read elsewhere, or not before the problem is built.
 OTHERS = {
@@ -181,7 +181,7 @@ SHARD = ("tables", 0, "shards", 0)
         ("plan", changed_plan("tables", 0, "compute_kernel", value="x"), "must be one of fused, "),
         ("plan", changed_plan(*SHARD, "rank", value=-1), "Expected `int` >= 0"),
         *(
-            (parser, text if parser == "plan" else gzip.compress(text), "")
+            (parser, text if parser == "plan" else gzip.compress(text, mtime=0), "")
             for parser in ("plan", "packed")
             for text in (b"[" * 10**6, b'{"a":' * 10**5, b"9" * 5000, b"\x00", b'"\xed\xa0\x80')
         ),
