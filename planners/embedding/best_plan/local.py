@@ -24,6 +24,9 @@ WORK_AT_ONCE = 4_000_000
 _TABLES_AT_FULL_HEAT = 32
 """With more tables the heat is less in proportion: a round changes a smaller part of the cost."""
 
+_MUCH_MEMORY = 0.25
+"""A shard that takes this part of a rank's memory or more leaves its host no room for rows."""
+
 _NO_TABLES = np.empty(0, np.int64)
 
 
@@ -180,7 +183,11 @@ class LocalSearch:
         size = np.maximum(parts, space.total[first] / (self.bound or 1.0))
         placement = space.placement[options]
         everywhere, device = placement == Placement.UNIFORM, placement == Placement.DEVICE
-        return np.lexsort((-size, np.select([everywhere, device], [0, 2], default=1)))
+        # On many ranks, shards that take much of a rank first fill few hosts, since of equally
+        # cheap ranks each gets the first one; parts of whole hosts get the others.
+        first_on_few = device & (parts > _MUCH_MEMORY) & self._many_ranks
+        order = np.select([everywhere, first_on_few, device], [0, 1, 3], default=2)
+        return np.lexsort((-size, order))
 
 
 def local_tables(candidates: Candidates, moves: Moves | None = None) -> Tables:
