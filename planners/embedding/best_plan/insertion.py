@@ -37,6 +37,9 @@ class Count(IntEnum):
     WORK = 0  # ratings of a rank so far
     DOUBLINGS = 1  # the exponent of perf in the cost is 12 * 2**DOUBLINGS
     KEEPING = 2  # until a plan fits, one round in so many may give tables other options
+    ROUNDS = 3  # since the penalty and the price were tuned
+    FITTING = 4  # of these, rounds with a plan that fits
+    WITHIN = 5  # of these, rounds with a plan within the budget
 
 
 class Tables(NamedTuple):

@@ -286,23 +286,25 @@ def search(
     _refresh(tables, state)
     fits = _note_if_best(tables, state)
     cost = _all_cost(state)
-    fitting, within, rounds = 0, 0, 0
+    rounds = 0
     started = state.counts[Count.WORK]
     while state.counts[Count.WORK] - started < work:
         # 2. Tune the penalty and the price.
-        if rounds > 0 and rounds % _TUNING_ROUNDS == 0:
+        counts = state.counts
+        if counts[Count.ROUNDS] == _TUNING_ROUNDS:
             # The limits keep the penalty above a rank's cost at the target (1), and both in range.
-            figures = state.figures
+            figures, fitting, within = state.figures, counts[Count.FITTING], counts[Count.WITHIN]
             figures[Figure.PENALTY] = _tuned(figures[Figure.PENALTY], 30.0, 1e6, fitting)
             figures[Figure.PRICE] = _tuned(figures[Figure.PRICE], 1e-16, 1e6, within)
-            fitting, within = 0, 0
+            counts[Count.ROUNDS] = counts[Count.FITTING] = counts[Count.WITHIN] = 0
             _refresh(tables, state)
             cost = _all_cost(state)
         part = (state.counts[Count.WORK] - started) / work
         rounds += 1
         state.counts[Count.WORK] += _ROUND + len(state.perf) // 4
-        fitting += fits
-        within += state.figures[Figure.MOVED] <= state.figures[Figure.BUDGET]
+        counts[Count.ROUNDS] += 1
+        counts[Count.FITTING] += fits
+        counts[Count.WITHIN] += state.figures[Figure.MOVED] <= state.figures[Figure.BUDGET]
         # 3. Remove tables.
         count = _pick(tables, state)
         if len(state.perf) > SAMPLE:
