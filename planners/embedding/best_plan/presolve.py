@@ -20,7 +20,8 @@ from planners.embedding.best_plan.parts import ALL, HOST, parts_of
 from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints
 
-_MOST_SHARDS = 4_000_000  # uniform options times ranks; above, fitting would take too long
+# Above these numbers of uniform options, and of all options, times ranks, fitting takes too long.
+_MOST_SHARDS, _MOST_PLACES = 4_000_000, 50_000_000
 _PER_BLOCK = 2_000_000  # most elements of a temporary array, to limit memory
 
 _PRECISION = 2e-3  # relative precision of a bound, less than the gap that ends a search
@@ -38,7 +39,10 @@ class Presolve:
         self._everywhere, self._by_host = unit == ALL, unit == HOST
         self._together = parts.together[options] == 1
         uniform = options[self._everywhere]
-        self._is_small = len(uniform) * devices.ranks <= _MOST_SHARDS
+        self._is_small = (
+            len(uniform) * devices.ranks <= _MOST_SHARDS
+            and len(options) * devices.ranks <= _MOST_PLACES
+        )
         if self._is_small:
             # Milliseconds and bytes: of each option's smallest shard, and of each rank's shard.
             figures = np.column_stack([space.total, space.storage])
