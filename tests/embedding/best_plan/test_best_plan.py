@@ -39,7 +39,7 @@ from torchrec.distributed.planner.types import Storage
 from planners.embedding.best_plan import linear
 from planners.embedding.best_plan.candidates import candidates
 from planners.embedding.best_plan.insertion import Figure
-from planners.embedding.best_plan.local import plan_of
+from planners.embedding.best_plan.local import LocalSearch, plan_of
 from planners.embedding.best_plan.proofs import ladder
 from planners.embedding.best_plan.rounds import SAMPLE, search, target_of
 from planners.embedding.best_plan.search import best_plan
@@ -168,6 +168,29 @@ def test_the_books_of_the_local_search_are_right(problem, seed, doublings):
         load = held_by(space, placed_on, *plan_of(tables, state))
         assert fit(load, placed_on)
         assert state.figures[Figure.BEST] == pytest.approx(load[:, 0].max(), rel=1e-9)
+
+
+def test_the_penalty_on_missing_memory_is_tuned_however_few_rounds_a_call_has():
+    """On many ranks a call has fewer rounds than there are between two tunings."""
+    tables, state = constructed(*varied(hosts=SAMPLE // 2))
+    before = state.figures[Figure.PENALTY]
+    rounds = [search(tables, state, NO_TABLES, NO_TABLES, 20_000, 0.0, 0.0) for _ in range(60)]
+    assert max(rounds) < 512 < sum(rounds)
+    assert state.figures[Figure.PENALTY] != before
+
+
+def test_on_many_ranks_a_start_leaves_whole_hosts_to_rows():
+    """Shards of much memory, one on a rank, and rows that fit two to a host, fill all hosts."""
+    hosts = SAMPLE // 2 + 1
+    large, rows = hosts // 2 * 2, hosts // 2 * 2 + 2
+    options = [
+        *(option(table, "device", (7, 0, 1.0)) for table in range(large)),
+        *(option(large + table, "host_rows", *[(5, 0, 1.0)] * 2) for table in range(rows)),
+    ]
+    found = candidates(search_space(options), devices(*[(10, 0)] * (2 * hosts), host_ranks=2))
+    local = LocalSearch(found, linear.linear_bound(found)[0], 0)
+    local.start_at(found.options)
+    assert local.best is not None
 
 
 def test_a_plan_is_near_the_bound():

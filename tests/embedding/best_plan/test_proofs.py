@@ -115,13 +115,14 @@ def test_what_giants_leave_of_their_ranks_limits_the_others():
     assert 4.5 < proven["costs"] <= 5.0
 
 
-def test_large_problems_have_the_linear_bound(monkeypatch):
+@pytest.mark.parametrize("of_fitting", ["presolve._MOST_SHARDS", "presolve._MOST_PLACES"])
+def test_large_problems_have_the_linear_bound(monkeypatch, of_fitting):
     """It is 2.75 ms, with half of each option; the best plan takes 5 ms."""
     cheap, small = [(2, 0, 0.25)] * 4, [(1, 0, 2.5)] * 4
     space = search_space([option(0, "device", *cheap), option(0, "device", *small)])
     drawn = space, devices((3, 0), (3, 0))
     assert bounds(*drawn)["ranks"] == pytest.approx(5.0, rel=RELATIVE)
-    for limit in ("patterns._MOST_TABLES", "packing._MOST_PLACES", "presolve._MOST_SHARDS"):
+    for limit in ("patterns._MOST_TABLES", "packing._MOST_PLACES", of_fitting):
         monkeypatch.setattr(f"planners.embedding.best_plan.{limit}", -1)
     assert bounds(*drawn) == pytest.approx({"memory": 2.75, "costs": 2.75}, rel=RELATIVE)
 
