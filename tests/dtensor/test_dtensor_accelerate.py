@@ -119,6 +119,21 @@ def test_an_op_is_decided_once_whatever_numbers_it_has(mesh):
         assert accelerated.cache_info()[:2] == (9 * 29, 9)
 
 
+@pytest.mark.parametrize("types", [(tuple, torch.Size), (torch.Size, tuple)])
+@pytest.mark.parametrize("field", ["shape", "stride"])
+def test_equal_sizes_keep_their_types(mesh, field, types):
+    """A hit passes no tuple on to a tensor with a torch.Size, nor the other way round."""
+    with played(ACCELERATED["accelerated"]) as accelerated:
+        for kind in types:
+            sizes = {"shape": (8, 8), "stride": (8, 1)}
+            sizes[field] = kind(sizes[field])
+            x = placed(mesh, counted(2, 8), Shard(0), **sizes)
+            for _ in range(3):
+                torch.relu(x)
+                assert type(getattr(x._spec.tensor_meta, field)) is kind
+        assert accelerated.cache_info().hits > 0
+
+
 @pytest.mark.parametrize(
     ("other", "is_known"),
     [

@@ -7,6 +7,7 @@ once for each op, as the methods of a dataclass are.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import is_not
 from typing import Any, TypeAlias
 
 import torch
@@ -42,8 +43,8 @@ def agrees(spec: Any, known: Any) -> bool:
     """Return whether a spec equals the one in a recipe; if so, let both have the same attributes.
 
     Then the next comparison is quick. The specs stay two objects, and the owner of one may give it
-    other attributes. The meshes must have the same root mesh: an equal mesh may have other ranks or
-    dead groups.
+    other attributes. Sizes of another type, as a tuple equal to a torch.Size, stay as they are. The
+    meshes must have the same root mesh: an equal mesh may have other ranks or dead groups.
     """
     if spec is known:
         return True
@@ -59,8 +60,8 @@ def agrees(spec: Any, known: Any) -> bool:
         and spec.mesh._get_root_mesh() is not known.mesh._get_root_mesh()
     ):
         return False
-    if type(spec.tensor_meta.shape) is not type(known.tensor_meta.shape):
-        return True  # a tuple equals a torch.Size, but users of either may tell them apart
+    if any(map(is_not, map(type, spec.tensor_meta), map(type, known.tensor_meta))):
+        return True
     vars(spec).update(
         mesh=known.mesh,
         placements=known.placements,

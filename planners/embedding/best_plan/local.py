@@ -25,7 +25,7 @@ _TABLES_AT_FULL_HEAT = 32
 """With more tables the heat is less in proportion: a round changes a smaller part of the cost."""
 
 _MUCH_MEMORY = 0.25
-"""A shard that takes this part of a rank's memory or more leaves its host no room for rows."""
+"""A shard that takes more than this part of a rank's memory leaves its host little for rows."""
 
 _NO_TABLES = np.empty(0, np.int64)
 

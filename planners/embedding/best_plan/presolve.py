@@ -21,7 +21,7 @@ from planners.embedding.search.outcome import Deadline
 from planners.embedding.search.space import Floats, Ints
 
 # Above these numbers of uniform options, and of all options, times ranks, fitting takes too long.
-_MOST_SHARDS, _MOST_PLACES = 4_000_000, 50_000_000
+_MOST_SHARDS, _MOST_PAIRS = 4_000_000, 50_000_000
 _PER_BLOCK = 2_000_000  # most elements of a temporary array, to limit memory
 
 _PRECISION = 2e-3  # relative precision of a bound, less than the gap that ends a search
@@ -41,7 +41,7 @@ class Presolve:
         uniform = options[self._everywhere]
         self._is_small = (
             len(uniform) * devices.ranks <= _MOST_SHARDS
-            and len(options) * devices.ranks <= _MOST_PLACES
+            and len(options) * devices.ranks <= _MOST_PAIRS
         )
         if self._is_small:
             # Milliseconds and bytes: of each option's smallest shard, and of each rank's shard.

@@ -286,11 +286,10 @@ def search(
     _refresh(tables, state)
     fits = _note_if_best(tables, state)
     cost = _all_cost(state)
-    rounds = 0
-    started = state.counts[Count.WORK]
-    while state.counts[Count.WORK] - started < work:
+    rounds, counts = 0, state.counts
+    started = counts[Count.WORK]
+    while counts[Count.WORK] - started < work:
         # 2. Tune the penalty and the price.
-        counts = state.counts
         if counts[Count.ROUNDS] == _TUNING_ROUNDS:
             # The limits keep the penalty above a rank's cost at the target (1), and both in range.
             figures, fitting, within = state.figures, counts[Count.FITTING], counts[Count.WITHIN]
@@ -299,9 +298,9 @@ def search(
             counts[Count.ROUNDS] = counts[Count.FITTING] = counts[Count.WITHIN] = 0
             _refresh(tables, state)
             cost = _all_cost(state)
-        part = (state.counts[Count.WORK] - started) / work
+        part = (counts[Count.WORK] - started) / work
         rounds += 1
-        state.counts[Count.WORK] += _ROUND + len(state.perf) // 4
+        counts[Count.WORK] += _ROUND + len(state.perf) // 4
         counts[Count.ROUNDS] += 1
         counts[Count.FITTING] += fits
         counts[Count.WITHIN] += state.figures[Figure.MOVED] <= state.figures[Figure.BUDGET]
@@ -315,7 +314,7 @@ def search(
             unlink(tables, state, table)
             put_table(tables, state, table, -1)
         # 4. Put them back where each adds least cost.
-        keeping = state.counts[Count.KEEPING]
+        keeping = counts[Count.KEEPING]
         if state.best.options[0] >= 0:
             keeping = min(keeping, KEEPING_SOME)
         keeps = keeping > 1 and random_below(state, keeping) > 0

@@ -115,7 +115,7 @@ def test_what_giants_leave_of_their_ranks_limits_the_others():
     assert 4.5 < proven["costs"] <= 5.0
 
 
-@pytest.mark.parametrize("of_fitting", ["presolve._MOST_SHARDS", "presolve._MOST_PLACES"])
+@pytest.mark.parametrize("of_fitting", ["presolve._MOST_SHARDS", "presolve._MOST_PAIRS"])
 def test_large_problems_have_the_linear_bound(monkeypatch, of_fitting):
     """It is 2.75 ms, with half of each option; the best plan takes 5 ms."""
     cheap, small = [(2, 0, 0.25)] * 4, [(1, 0, 2.5)] * 4
