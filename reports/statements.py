@@ -120,7 +120,7 @@ def read_record(folder: Path | None) -> Record | None:
 def provenance(record: Record) -> str:
     """Return sentences: each machine with its days and versions, all durations, the code.
 
-    The machine of most parts comes first; for each other machine, its parts are named.
+    The machine of most parts comes first; for each other machine, the first of its parts are named.
     """
     runs = record.runs()
     machines: dict[str | None, list[str]] = {}
@@ -129,7 +129,7 @@ def provenance(record: Record) -> str:
     main = max(machines, key=lambda machine: len(machines[machine]))
     sentences = [f"Recorded on {_recorded([runs[part] for part in machines.pop(main)])}."]
     sentences += [
-        f"On machine {machine}, only {names(parts, len(parts))}, on "
+        f"On machine {machine}: {names(parts)}, on "
         f"{_recorded([runs[part] for part in parts])}."
         for machine, parts in machines.items()
     ]

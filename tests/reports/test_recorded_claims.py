@@ -78,7 +78,7 @@ def test_a_block_of_a_cell_that_is_not_recorded_is_one_sentence(record):
 
 
 def test_provenance_names_every_machine_with_what_it_measured(record):
-    """The machine of most parts comes first; the parts of another one are named."""
+    """The machine of most parts comes first; up to four parts of another one are named."""
     environment = {"cpu": "Toy CPU", "cores": 2, "python": "3.11.7", "machine": "aa"}
     days = ("2026-01-02", "2026-01-05", "2026-01-03")
     runs = [
@@ -93,7 +93,12 @@ def test_provenance_names_every_machine_with_what_it_measured(record):
     file.write_text("\n".join([*runs, run("boxes", environment=other)]))
     first, second = blocks.provenance().split(". ")[:2]
     assert alone.startswith(first)
-    assert second.startswith("On machine bb, only `boxes`, on 2026-01-09: Other CPU, 2 cores")
+    assert second.startswith("On machine bb: `boxes`, on 2026-01-09: Other CPU, 2 cores")
+    many = [run(f"part {at}", environment={**environment, "started": days[0]}) for at in range(9)]
+    others = [run(f"box {at}", environment=other) for at in range(8)]
+    file.write_text("\n".join([*many, *others]))
+    _, second = blocks.provenance().split(". ")[:2]
+    assert second.startswith("On machine bb: `box 0`, `box 1`, `box 2` and 5 more, on 2026-01-09")
 
 
 @pytest.mark.usefixtures("undrawn")
