@@ -76,6 +76,18 @@ def judged(family: Family[Any, Any], topology: Topology, machine: str) -> Topolo
     return topology.judged_by(machine or next(known, ""))
 
 
+def elsewhere(family: Family[Any, Any], machine: str, here: str) -> list[str]:
+    """Return a sentence if a machine, given by name or file, was calibrated on another device."""
+    if not machine:
+        return []
+    devices: Mapping[str, str] = load(family.abilities.machines or dict)()
+    device = devices[machine] if machine in devices else read_machine(machine).device
+    if device == here:
+        return []
+    name = Path(machine).name
+    return [f"{name} was calibrated on {device}, and this is {here}: its estimates do not apply."]
+
+
 def able_family(
     registry: Registry, name: str, ability: str, verb: str, workload: WorkloadSpec | None = None
 ) -> Family[Any, Any]:

@@ -27,9 +27,11 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 from harness.contract import ShardbenchError
 from harness.contract.registry import load_registry
 from harness.estimates.validation import Validation
+from harness.measuring.environment import environment
 from harness.model.declared import checked
 from harness.model.ids import ProblemId
 from harness.topologies.lookup import find_topology
+from shardbench.problems import elsewhere
 
 R = TypeVar("R")
 
@@ -43,8 +45,16 @@ def device_of(doc: str | None) -> str:
 
 
 def device_and_machine_of(doc: str | None) -> tuple[str, str]:
-    """Return the --device of a command line, and its argument: a calibrated machine."""
+    """Return the --device of a command line, and its argument: a calibrated machine.
+
+    Another machine than the one at hand ends the script with a sentence and exit code 2, since what
+    is measured here says nothing about its estimates.
+    """
     arguments = _arguments(doc, "machine")
+    here = torch.cuda.get_device_name() if arguments.device == "cuda" else environment(0).cpu
+    for sentence in elsewhere(load_registry().find("embedding"), arguments.machine, here or ""):
+        print(sentence, file=sys.stderr)
+        sys.exit(2)
     return arguments.device, arguments.machine
 
 

@@ -32,7 +32,7 @@ from reports import estimates as tables
 from reports.core.terminal import as_terminal
 from shardbench import completion, display, options
 from shardbench.command import command
-from shardbench.problems import able_family, judged
+from shardbench.problems import able_family, elsewhere, judged
 from shardbench.progress import progress_display
 from shardbench.results_file import measuring_into
 
@@ -153,7 +153,10 @@ def validate_command(
                 with _measuring(able, times, given, fresh) as (bench, on_progress):
                     candidates = bench.candidates(able.work.build(spec, placed), plans)
                     stopwatch = _stopwatch(bench, times, given, on_progress)
-                    results.append(validate(problem, indices, candidates, stopwatch, seconds, seed))
+                    validation = validate(problem, indices, candidates, stopwatch, seconds, seed)
+                    here = _device_name(bench, device)
+                    notes = (*elsewhere(able, placed.machine, here), *validation.notes)
+                    results.append(msgspec.structs.replace(validation, notes=notes))
         except ShardbenchError as error:
             if len(problems) == 1:
                 raise
@@ -218,13 +221,16 @@ def calibrate_command(
     store = Store(_FOLDER / f"{out.stem}.times.jsonl", "time", Pair)
     with _measuring(able, store, given, fresh) as (bench, on_progress):
         machine = calibrate(bench.design(share), _stopwatch(bench, store, given, on_progress))
-    here = environment(seed)
-    name = (device == "cpu" and here.cpu) or bench.device
-    options.write(out, _machine_file(machine, name, here))
+    options.write(out, _machine_file(machine, _device_name(bench, device), environment(seed)))
     fitted = as_terminal(tables.figures_table(machine), "Fitted, with 95 % intervals\n")
     errors = as_terminal(tables.errors_table(machine), "Geometric mean error\n")
     options.show_or_write(json, machine, Group(fitted, "", errors))
     options.messages.print(f"Wrote {out}")
+
+
+def _device_name(bench: Workbench[Any], device: str) -> str:
+    """Return the name that the driver of a device has, or the processor."""
+    return (device == "cpu" and environment(0).cpu) or bench.device
 
 
 def _machine_file(fitted: FittedMachine, device: str, here: Environment) -> str:

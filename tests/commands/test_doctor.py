@@ -1,6 +1,7 @@
 """What `doctor`, `selftest`, `validate` and `calibrate` say of this machine."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,14 @@ def test_a_machine_is_calibrated_and_plans_are_measured_on_it(shardbench, small_
     assert estimates == ["torchrec", "calibrated"]
     assert any("machine" in each["name"] for each in found["decisions"])
     assert Path("f.svg").read_text().startswith("<?xml")
+
+    assert not any("calibrated on" in note for note in found["notes"])
+    text = Path("machine.toml").read_text()
+    Path("other.toml").write_text(re.sub("(?m)^device = .*", 'device = "Other"', text))
+    on = ("-t", "dgx_a100_80gb", "--machine", "other.toml", "--plans", "3", "--seconds", "1")
+    assert shardbench("validate", *TINY, *on, "--json", "found.json")[0] == 0
+    found = json.loads(Path("found.json").read_text())
+    assert found["notes"][0].startswith("other.toml was calibrated on Other, and this is ")
 
 
 @pytest.mark.long

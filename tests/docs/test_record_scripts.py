@@ -5,11 +5,13 @@ import re
 import runpy
 import sys
 from collections.abc import Callable
+from importlib import resources
 
 import pytest
 import torch
 from documented import ROOT, run_python
 
+from harness.measuring.environment import environment
 from harness.measuring.jobs import start_server_for
 
 SCRIPTS = ROOT / "record" / "scripts"
@@ -95,6 +97,26 @@ def test_without_a_gpu_a_script_measures_nothing(script, run_here, capfd):
     printed, said = capfd.readouterr()
     assert (ended.value.code, printed) == (2, "")
     assert said.endswith("There is no CUDA device that torch can use.\n")
+
+
+def test_a_script_measures_nothing_against_the_estimates_of_another_machine(
+    monkeypatch, tmp_path, capsys
+):
+    """It names both machines in one sentence, and exits with 2."""
+    monkeypatch.syspath_prepend(SCRIPTS)
+    common = importlib.import_module("common")
+    (included,) = resources.files("planners.embedding").joinpath("data/machines").iterdir()
+    text, file = included.read_text(), tmp_path / "machine.toml"
+    monkeypatch.setattr("sys.argv", ["script", str(file)])
+    file.write_text(re.sub("(?m)^device = .*", f'device = "{environment(0).cpu}"', text))
+    assert common.device_and_machine_of("Measure.") == ("cpu", str(file))
+    file.write_text(re.sub("(?m)^device = .*", 'device = "Other"', text))
+    with pytest.raises(SystemExit) as ended:
+        common.device_and_machine_of("Measure.")
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert "machine.toml was calibrated on Other, and this is " in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.long
