@@ -129,8 +129,7 @@ def provenance(record: Record) -> str:
     main = max(machines, key=lambda machine: len(machines[machine]))
     sentences = [f"Recorded on {_recorded([runs[part] for part in machines.pop(main)])}."]
     sentences += [
-        f"On machine {machine}: {names(parts)}, on "
-        f"{_recorded([runs[part] for part in parts])}."
+        f"On machine {machine}: {names(parts)}, on {_recorded([runs[part] for part in parts])}."
         for machine, parts in machines.items()
     ]
     hours = sum(run.seconds for run in runs.values()) / 3600
