@@ -1,9 +1,7 @@
 """Plan once for use, explain a decision, or compare it with the plan that is made today."""
 
 import math
-import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from harness.contract import (
 from harness.contract.abilities import load
 from harness.contract.variants import Variant
 from harness.measuring.request import BUILDING, Request
+from harness.measuring.time_limit import TimeIsUp, time_limit
 from harness.measuring.timing.turns import SystemClock
 from harness.model.cell import RankTable
 from harness.model.errors import (
@@ -312,34 +311,14 @@ def baseline(request: Request, made: Planned, begins: Begins = _silent) -> Basel
     limit = max(_BASELINE_SECONDS, made.planning_s)
     try:
         variant.check_installed()
-        with _stopped_after(limit):
+        with time_limit(limit):
             decision, _ = _decide(variant, made.problem)
             family.work.validate(made.problem, decision)
             return Baseline(planner, family.work.quality(made.problem, decision)[first])
-    except _TimeIsUp:
+    except TimeIsUp:
         reason = f"{planner} finds no plan within {limit:.0f} s."
     except InfeasibleDecision:
         reason = f"{planner} finds no plan."
     except ShardbenchError as error:
         reason = f"{planner}'s own plan is unknown: {error}"
     return Baseline(planner, None, reason)
-
-
-class _TimeIsUp(BaseException):
-    """Not an Exception, since a planner may catch those and go on."""
-
-
-@contextmanager
-def _stopped_after(seconds: float) -> Iterator[None]:
-    """Raise _TimeIsUp in the block after `seconds`, and each second until the block has ended."""
-
-    def stop(*_: object) -> None:
-        raise _TimeIsUp
-
-    before = signal.signal(signal.SIGALRM, stop)
-    others = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, *others)
-        signal.signal(signal.SIGALRM, before)

@@ -1,9 +1,8 @@
 """`shardbench report`: write a report of a results file, or of the changes between two."""
 
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import click
 
 from harness.measuring.profile.profiler import profile_variants
 from harness.measuring.request import Request
+from harness.measuring.time_limit import TimeIsUp, time_limit
 from harness.model.errors import ShardbenchError, UsageError
 from harness.model.ids import ProblemId
 from harness.model.settings import Settings
@@ -149,33 +149,11 @@ def report(
             "the headlines first."
         )
         grow = growing(tell)
-        with time_limit(minutes):
+        with suppress(TimeIsUp), time_limit(60 * minutes):
             measure(headlines(requests), store, settings, then=grow)
             _profile(results, profiles, settings, with_ladders=flames)
             measure(requests, store, settings, then=grow)
     _tell(tell())
-
-
-class TimeIsUp(KeyboardInterrupt):
-    """The end of the time for measuring; what is running ends as by an interrupt."""
-
-
-@contextmanager
-def time_limit(minutes: float) -> Iterator[None]:
-    """End the block after some minutes of wall time; finished cells count, child processes end."""
-
-    def end(*_: Any) -> None:
-        raise TimeIsUp
-
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, max(0.001, 60 * minutes))
-    try:
-        yield
-    except TimeIsUp:
-        pass
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def growing(write: Callable[[], Any]) -> Callable[[], None]:
