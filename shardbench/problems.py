@@ -76,16 +76,16 @@ def judged(family: Family[Any, Any], topology: Topology, machine: str) -> Topolo
     return topology.judged_by(machine or next(known, ""))
 
 
-def elsewhere(family: Family[Any, Any], machine: str, here: str) -> list[str]:
-    """Return a sentence if a machine, given by name or file, was calibrated on another device."""
+def elsewhere(family: Family[Any, Any], machine: str, here: str) -> str:
+    """Return a sentence if a machine was calibrated on another device than `here`, else ""."""
     if not machine:
-        return []
+        return ""
     devices: Mapping[str, str] = load(family.abilities.machines or dict)()
     device = devices[machine] if machine in devices else read_machine(machine).device
     if device == here:
-        return []
+        return ""
     name = Path(machine).name
-    return [f"{name} was calibrated on {device}, and this is {here}: its estimates do not apply."]
+    return f"{name} was calibrated on {device}, and this is {here}: its estimates do not apply."
 
 
 def able_family(

@@ -52,8 +52,12 @@ def device_and_machine_of(doc: str | None) -> tuple[str, str]:
     """
     arguments = _arguments(doc, "machine")
     here = torch.cuda.get_device_name() if arguments.device == "cuda" else environment(0).cpu
-    for sentence in elsewhere(load_registry().find("embedding"), arguments.machine, here or ""):
-        print(sentence, file=sys.stderr)
+    try:
+        why = elsewhere(load_registry().find("embedding"), arguments.machine, here or "")
+    except ShardbenchError as error:
+        why = str(error)
+    if why:
+        print(why, file=sys.stderr)
         sys.exit(2)
     return arguments.device, arguments.machine
 

@@ -154,8 +154,8 @@ def validate_command(
                     candidates = bench.candidates(able.work.build(spec, placed), plans)
                     stopwatch = _stopwatch(bench, times, given, on_progress)
                     validation = validate(problem, indices, candidates, stopwatch, seconds, seed)
-                    here = _device_name(bench, device)
-                    notes = (*elsewhere(able, placed.machine, here), *validation.notes)
+                    note = elsewhere(able, placed.machine, _device_name(bench, device))
+                    notes = (*filter(None, [note]), *validation.notes)
                     results.append(msgspec.structs.replace(validation, notes=notes))
         except ShardbenchError as error:
             if len(problems) == 1:
