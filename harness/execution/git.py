@@ -46,5 +46,8 @@ def run_git(folder: object, *arguments: str) -> bytes:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         fatal = [line for line in lines if line.startswith("fatal: ")]
         why = [*lines, *fatal][-1].removeprefix("fatal: ").rstrip(".") if lines else "no reason"
+        # Git's own remedy, such as for a folder of another owner, is an indented command.
+        remedies = [line.strip() for line in lines if line.startswith("\tgit ")]
+        why += "".join(f"; '{remedy}' is its remedy" for remedy in remedies)
         raise GitError(f"git {command} in {folder} failed: {why}.")
     return done.stdout

@@ -1,5 +1,6 @@
 """Releases are installed into folders and found there; commits are of the named repository."""
 
+import os
 import re
 from pathlib import Path
 
@@ -173,4 +174,13 @@ def test_without_git_it_is_named(toy, monkeypatch):
     """A missing program is one sentence."""
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(ShardbenchError, match="needs git, which is not on the PATH"):
+        Repository(toy.folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder to another owner")
+def test_another_owners_repository_comes_with_the_remedy(toy, tmp_path, monkeypatch):
+    """In a container, a mounted clone belongs to a user of the host, and git refuses to read it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    os.chown(toy.folder, 1234, 1234)
+    with pytest.raises(UsageError, match=f"git config .* safe.directory {toy.folder}'"):
         Repository(toy.folder)
